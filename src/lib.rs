@@ -1,0 +1,20 @@
+//! A table for Apache DataFusion that takes writes one row at a time.
+
+#![deny(
+    missing_docs,
+    unsafe_code,
+    clippy::unwrap_used,
+    clippy::clone_on_ref_ptr
+)]
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+#![allow(dead_code)] // TEMPORARY while the layers are being joined
+
+mod clock;
+mod error;
+mod index;
+mod layout;
+mod options;
+mod schema;
+
+pub use error::{Error, ErrorKind, Result};
+pub use options::{FlushInterval, SessionOptions, TableOptions};
