@@ -64,3 +64,10 @@ pub(crate) fn random_u64() -> u64 {
 pub(crate) fn random_uuid() -> Uuid {
     Uuid::new_v4()
 }
+
+/// Now, for a reader of a file: nanoseconds since 1970-01-01T00:00:00Z.
+pub(crate) fn unix_nanos() -> u128 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |elapsed| elapsed.as_nanos())
+}

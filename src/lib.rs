@@ -11,10 +11,18 @@
 
 mod clock;
 mod error;
+mod generation;
 mod index;
 mod layout;
+mod manifest;
+mod memtable;
 mod options;
 mod schema;
+mod shard;
+mod table;
+mod wal;
 
 pub use error::{Error, ErrorKind, Result};
 pub use options::{FlushInterval, SessionOptions, TableOptions};
+pub use shard::TableStats;
+pub use table::{Flushed, MemWalTable, Pending, TableBuilder, TableSnapshot, TierStats};

@@ -373,7 +373,7 @@ mod tests {
         assert_eq!(schema.key(), &[0]);
         assert!(schema.logical().field(0).metadata().is_empty());
         let generation = schema.generation_schema().unwrap();
-        assert_eq!(generation.fields.last().map(|field| field.id), Some(4));
+        assert_eq!(generation.fields.last().map(|field| field.id), Some(3));
     }
 
     #[test]

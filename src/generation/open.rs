@@ -1,0 +1,297 @@
+//! An open generation: what a snapshot reads of it.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{AsArray, RecordBatch, RecordBatchOptions};
+use datafusion::arrow::datatypes::{Schema, UInt64Type};
+use datafusion::common::ScalarValue;
+use futures::TryStreamExt;
+use lance::Dataset;
+use lance::dataset::ProjectionRequest;
+use lance::dataset::builder::DatasetBuilder;
+use lance_core::datatypes::Field;
+use lance_core::utils::bloomfilter::sbbf::Sbbf;
+use roaring::RoaringBitmap;
+use tokio::sync::OnceCell;
+
+use super::target::GenerationTarget;
+use super::{bloom, key_index, scan};
+use crate::error::{Error, ErrorKind, Result};
+use crate::index::key::SortedKeys;
+use crate::layout::BLOOM_FILTER_FILE;
+use crate::schema::TOMBSTONE;
+
+/// One generation, opened. What takes a read of its own is read at its first use.
+#[derive(Debug)]
+pub(crate) struct Generation {
+    number: u64,
+    folder: String,
+    target: GenerationTarget,
+    dataset: Arc<Dataset>,
+    physical_rows: u64,
+    deleted_rows: u64,
+    bloom: Option<Sbbf>,
+    keys: OnceCell<Arc<SortedKeys>>,
+    tombstones: OnceCell<Arc<RoaringBitmap>>,
+}
+
+impl Generation {
+    /// Opens the generation in `folder` of the shard.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` when the folder is missing or is no generation, `Unsupported` when
+    /// its columns are not those of the table.
+    pub(crate) async fn open(target: &GenerationTarget, number: u64, folder: &str) -> Result<Self> {
+        let mut builder =
+            DatasetBuilder::from_uri(target.uri(folder)).with_session(target.base().session());
+        if let Some(params) = target.store_params() {
+            builder = builder.with_store_params(params);
+        }
+        let dataset = builder
+            .load()
+            .await
+            .map_err(|error| target.unreadable(folder, error))?;
+        check_columns(target, folder, &dataset)?;
+        let (physical_rows, deleted_rows) = match dataset.fragments().as_slice() {
+            [only] if only.id == 0 => {
+                let deleted = dataset
+                    .count_deleted_rows()
+                    .await
+                    .map_err(|error| target.unreadable(folder, error))?;
+                let rows = only
+                    .physical_rows
+                    .ok_or_else(|| target.corrupt(folder, "does not say how many rows it has"))?;
+                (rows as u64, deleted as u64)
+            }
+            _ => return Err(target.corrupt(folder, "is not a dataset of one fragment")),
+        };
+        Ok(Self {
+            number,
+            folder: folder.to_string(),
+            bloom: read_bloom(target, folder).await?,
+            target: target.clone(),
+            dataset: Arc::new(dataset),
+            physical_rows,
+            deleted_rows,
+            keys: OnceCell::new(),
+            tombstones: OnceCell::new(),
+        })
+    }
+
+    /// The same with what the flush that wrote it has in memory.
+    pub(crate) fn with_keys(self, keys: Arc<SortedKeys>, tombstones: RoaringBitmap) -> Self {
+        Self {
+            keys: OnceCell::new_with(Some(keys)),
+            tombstones: OnceCell::new_with(Some(Arc::new(tombstones))),
+            ..self
+        }
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The name of its folder, as the shard manifest has it.
+    pub(crate) fn folder(&self) -> &str {
+        &self.folder
+    }
+
+    pub(crate) fn dataset(&self) -> &Arc<Dataset> {
+        &self.dataset
+    }
+
+    /// Rows in the data file: every row offset is below.
+    pub(crate) fn physical_rows(&self) -> u64 {
+        self.physical_rows
+    }
+
+    /// Rows that a later row of the same generation replaced; no scan sees them.
+    pub(crate) fn deleted_rows(&self) -> u64 {
+        self.deleted_rows
+    }
+
+    /// Whether a row of the key with `values`, in key order, can be here: `false` is certain.
+    pub(crate) fn may_contain(&self, values: &[ScalarValue]) -> bool {
+        let (Some(bloom), Some(codec)) = (&self.bloom, self.target.codec()) else {
+            return true;
+        };
+        let types = codec.types();
+        if types.len() != values.len() {
+            return true;
+        }
+        let cast: Option<Vec<ScalarValue>> = values
+            .iter()
+            .zip(types)
+            .map(|(value, data_type)| value.cast_to(data_type).ok())
+            .collect();
+        cast.and_then(|values| bloom::hash_values(&values))
+            .is_none_or(|hash| bloom.check_hash(hash))
+    }
+
+    /// The newest row of each key, tombstones included. Read once, then kept.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a table without a key.
+    pub(crate) async fn keys(&self) -> Result<Arc<SortedKeys>> {
+        let keys = self.keys.get_or_try_init(|| self.read_keys()).await?;
+        Ok(Arc::clone(keys))
+    }
+
+    /// The offsets of the visible rows that delete their key. Read once, then kept.
+    pub(crate) async fn tombstones(&self) -> Result<Arc<RoaringBitmap>> {
+        let rows = self
+            .tombstones
+            .get_or_try_init(|| self.read_tombstones())
+            .await?;
+        Ok(Arc::clone(rows))
+    }
+
+    /// The rows at `rows`, which are offsets of visible rows, in that order; with the
+    /// columns in the order of `columns`.
+    pub(crate) async fn take(&self, rows: &[u64], columns: &[String]) -> Result<RecordBatch> {
+        if columns.is_empty() {
+            let count = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+            let none = Arc::new(Schema::empty());
+            return Ok(RecordBatch::try_new_with_options(none, vec![], &count)?);
+        }
+        let schema = self.dataset.schema().project(columns)?;
+        // Offset and row id are one: there is a single fragment, numbered 0.
+        let batch = self
+            .dataset
+            .take_rows(rows, ProjectionRequest::from_schema(schema))
+            .await
+            .map_err(|error| self.unreadable(error))?;
+        if batch.num_rows() != rows.len() {
+            return Err(Error::internal(format!(
+                "{} rows were taken from the generation at '{}' and {} came; a replaced row was asked for",
+                rows.len(),
+                self.target.path(&self.folder),
+                batch.num_rows()
+            )));
+        }
+        let order = columns
+            .iter()
+            .map(|column| Ok(batch.schema().index_of(column)?))
+            .collect::<Result<Vec<usize>>>()?;
+        Ok(batch.project(&order)?)
+    }
+
+    async fn read_keys(&self) -> Result<Arc<SortedKeys>> {
+        let codec = self.target.codec().ok_or_else(|| {
+            Error::invalid(format!(
+                "table '{}' has no key; create it with a PRIMARY KEY to look rows up",
+                self.target.schema().table()
+            ))
+        })?;
+        let path = self.target.path(&self.folder);
+        let stored = match key_index::read(self.target.store(), &path, codec, self.physical_rows)
+            .await
+        {
+            Ok(stored) => stored,
+            Err(error) if error.kind() == ErrorKind::Unavailable => {
+                return Err(self.unreadable(error));
+            }
+            Err(error) => {
+                tracing::warn!(folder = %path, %error, "the key index cannot be read; scanning the keys");
+                None
+            }
+        };
+        let keys = match stored {
+            Some(keys) => keys,
+            None => scan::key_rows(&self.dataset, codec)
+                .await
+                .map_err(|error| self.unreadable(error))?,
+        };
+        Ok(Arc::new(keys))
+    }
+
+    async fn read_tombstones(&self) -> Result<Arc<RoaringBitmap>> {
+        let mut scanner = self.dataset.scan();
+        scanner.project(&[TOMBSTONE])?.with_row_address();
+        let mut batches = scanner
+            .try_into_stream()
+            .await
+            .map_err(|error| self.unreadable(error))?;
+        let mut rows = RoaringBitmap::new();
+        while let Some(batch) = batches
+            .try_next()
+            .await
+            .map_err(|error| self.unreadable(error))?
+        {
+            let marks = batch.column(0).as_boolean_opt();
+            let addresses = batch.column(1).as_primitive_opt::<UInt64Type>();
+            let (Some(marks), Some(addresses)) = (marks, addresses) else {
+                return Err(self
+                    .target
+                    .corrupt(&self.folder, "has marks that are not boolean"));
+            };
+            let marked = marks.iter().zip(addresses.values());
+            rows.extend(
+                marked.filter_map(|(mark, &row)| (mark == Some(true)).then_some(row as u32)),
+            );
+        }
+        Ok(Arc::new(rows))
+    }
+
+    fn unreadable(&self, error: impl Into<Error>) -> Error {
+        self.target.unreadable(&self.folder, error)
+    }
+}
+
+/// Compares by field id, which outlives a rename. Such a generation must be compacted
+/// by whoever changed the schema; this version reads only what was written under it.
+fn check_columns(target: &GenerationTarget, folder: &str, dataset: &Dataset) -> Result<()> {
+    let found = &dataset.schema().fields;
+    if !found.iter().any(|field| field.name == TOMBSTONE) {
+        return Err(target.corrupt(folder, "has no column '_tombstone'"));
+    }
+    for column in &target.schema().base().fields {
+        let same = found
+            .iter()
+            .find(|field| field.id == column.id && field.name != TOMBSTONE);
+        if !same.is_some_and(|same| is_same_field(same, column)) {
+            return Err(Error::unsupported(format!(
+                "table '{}': the generation at '{}' was written before the column '{}' was added, \
+                 renamed or retyped; undo the change, compact the table, then change it again",
+                target.schema().table(),
+                target.path(folder),
+                column.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Nullability and metadata differ by design: a generation stores every value column nullable.
+fn is_same_field(found: &Field, column: &Field) -> bool {
+    let mut children = found.children.iter().zip(&column.children);
+    found.id == column.id
+        && found.name == column.name
+        && found.logical_type == column.logical_type
+        && found.children.len() == column.children.len()
+        && children.all(|(found, column)| is_same_field(found, column))
+}
+
+/// A filter that is missing or malformed costs time only, so that it is left out.
+async fn read_bloom(target: &GenerationTarget, folder: &str) -> Result<Option<Sbbf>> {
+    let Some(codec) = target.codec() else {
+        return Ok(None);
+    };
+    if !bloom::is_trusted(&codec.types()) {
+        return Ok(None);
+    }
+    let path = target.path(folder).join(BLOOM_FILTER_FILE);
+    match target.store().read_one_all(&path).await {
+        Ok(bytes) if !bytes.is_empty() => Ok(Sbbf::new(&bytes).ok()),
+        Ok(_) => Ok(None),
+        Err(error) => {
+            let error = Error::from(error);
+            match error.kind() {
+                ErrorKind::Corrupt => Ok(None),
+                _ => Err(target.unreadable(folder, error)),
+            }
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! Generations on disk and in memory, with Lance as the referee.
+
+mod files;
+mod fixture;
+mod interop;
+mod scans;

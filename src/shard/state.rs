@@ -1,0 +1,319 @@
+//! What the put path and the background tasks of one writer share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::clock;
+use crate::error::{Error, Result};
+use crate::generation::GenerationTarget;
+use crate::index::key::KeyCodec;
+use crate::manifest::ManifestStore;
+use crate::memtable::{Memtable, PreparedBatch};
+use crate::options::TableOptions;
+use crate::schema::TableSchema;
+use crate::shard::cursors::Cursors;
+use crate::shard::log_book::LogBook;
+use crate::shard::rotation::Fill;
+use crate::shard::stats::Counters;
+use crate::shard::tiers::Tiers;
+
+/// Above this many rows the index task takes a put, so that a large batch does not hold
+/// up the caller's thread; at or below it the caller applies it at once.
+const INLINE_INDEX_ROWS: usize = 4_096;
+
+/// Neighbouring batches of a log entry are joined up to about this many rows.
+const JOINED_ROWS: usize = 8_192;
+
+/// Everything of one writer but its tasks.
+#[derive(Debug)]
+pub(crate) struct ShardState {
+    pub(crate) schema: Arc<TableSchema>,
+    pub(crate) codec: Option<KeyCodec>,
+    pub(crate) options: TableOptions,
+    pub(crate) target: GenerationTarget,
+    pub(crate) manifests: ManifestStore,
+    pub(crate) writer_epoch: u64,
+    pub(crate) tiers: ArcSwap<Tiers>,
+    pub(crate) cursors: Cursors,
+    pub(crate) log_book: LogBook,
+    pub(crate) counters: Counters,
+    /// Serialises appends to the memtable and rotations; held for no await.
+    puts: Mutex<Puts>,
+    /// The last failure of the flush that is being retried, by generation.
+    pub(crate) flush_failure: Mutex<Option<(u64, Error)>>,
+    pub(crate) closing: AtomicBool,
+    /// Size of the log entry that is being appended.
+    pub(crate) entry_bytes: AtomicUsize,
+    pub(crate) wake_append: Notify,
+    pub(crate) wake_index: Notify,
+    pub(crate) wake_flush: Notify,
+}
+
+/// What only the holder of the put lock knows.
+#[derive(Debug)]
+struct Puts {
+    /// Batches taken over the life of this writer.
+    taken: u64,
+    closed: bool,
+}
+
+/// The parts that a [`ShardState`] is made of.
+pub(crate) struct ShardParts {
+    pub(crate) schema: Arc<TableSchema>,
+    pub(crate) codec: Option<KeyCodec>,
+    pub(crate) options: TableOptions,
+    pub(crate) target: GenerationTarget,
+    pub(crate) manifests: ManifestStore,
+    pub(crate) writer_epoch: u64,
+    pub(crate) tiers: Tiers,
+    pub(crate) taken: u64,
+    pub(crate) log_book: LogBook,
+}
+
+/// Where the rows of one put lie: enough to know when they can be read.
+#[derive(Debug, Clone)]
+pub(crate) struct Ticket {
+    memtable: Arc<Memtable>,
+    /// Batches of the memtable, up to and with this put.
+    end: u64,
+}
+
+/// The answer of the put lock.
+pub(crate) enum Admission {
+    /// The rows are in the memtable.
+    Taken(Ticket),
+    /// The memory limit leaves no room; the batches are handed back.
+    Full(Vec<PreparedBatch>),
+}
+
+impl ShardState {
+    pub(crate) fn new(parts: ShardParts) -> Self {
+        Self {
+            schema: parts.schema,
+            codec: parts.codec,
+            options: parts.options,
+            target: parts.target,
+            manifests: parts.manifests,
+            writer_epoch: parts.writer_epoch,
+            tiers: ArcSwap::from_pointee(parts.tiers),
+            // Everything there is at this moment came from the log.
+            cursors: Cursors::starting_at(parts.taken),
+            log_book: parts.log_book,
+            counters: Counters::default(),
+            puts: Mutex::new(Puts {
+                taken: parts.taken,
+                closed: false,
+            }),
+            flush_failure: Mutex::new(None),
+            closing: AtomicBool::new(false),
+            entry_bytes: AtomicUsize::new(0),
+            wake_append: Notify::new(),
+            wake_index: Notify::new(),
+            wake_flush: Notify::new(),
+        }
+    }
+
+    /// Takes one put into the active memtable, as one change: no rotation, log entry or
+    /// snapshot ever ends inside it.
+    pub(crate) fn admit(&self, put: Vec<PreparedBatch>) -> Result<Admission> {
+        let more = fill_of(&put);
+        let mut puts = self.puts.lock();
+        self.cursors.check()?;
+        if puts.closed {
+            return Err(self.closed());
+        }
+        if self.unflushed_bytes() + more.bytes > self.options.max_unflushed_size {
+            self.rotate(&mut puts);
+            return Ok(Admission::Full(put));
+        }
+        let fill = self.fill(&self.tiers.load().active);
+        if fill.is_full(&self.options) || fill.would_overflow(&more, &self.options) {
+            self.rotate(&mut puts);
+        }
+        let tiers = self.tiers.load();
+        let memtable = Arc::clone(&tiers.active);
+        let batches = put.len() as u64;
+        memtable.append(put)?;
+        puts.taken += batches;
+        let ticket = Ticket {
+            end: memtable.batches(),
+            memtable,
+        };
+        if self.fill(&ticket.memtable).is_full(&self.options) {
+            self.rotate(&mut puts);
+        }
+        drop(puts);
+        self.counters.note_put(more.rows);
+        self.apply_index(&ticket, more.rows);
+        self.wake_append.notify_one();
+        Ok(Admission::Taken(ticket))
+    }
+
+    /// Applies a small put's indexes on the calling thread. Only while no older memtable
+    /// lags behind: rows of a newer memtable must never be visible before those of an older.
+    fn apply_index(&self, ticket: &Ticket, rows: usize) {
+        let older_is_done = || {
+            self.tiers
+                .load()
+                .memtables()
+                .take_while(|memtable| memtable.generation() < ticket.memtable.generation())
+                .all(|memtable| memtable.indexed_batches() == memtable.batches())
+        };
+        if rows <= INLINE_INDEX_ROWS && older_is_done() {
+            self.index(&ticket.memtable);
+        } else {
+            self.wake_index.notify_one();
+        }
+    }
+
+    /// Brings the indexes of one memtable up to its rows; a failure ends the writer,
+    /// because an index cannot take half a batch back.
+    pub(crate) fn index(&self, memtable: &Memtable) {
+        let span = tracing::debug_span!(
+            "index_apply",
+            shard = %self.target.layout().shard(),
+            generation = memtable.generation()
+        );
+        let _entered = span.enter();
+        match memtable.apply_index() {
+            Ok(()) => self.cursors.ring(),
+            Err(error) => {
+                tracing::error!(%error, "an index failed, the writer ends");
+                self.cursors.fail(error.context("index apply"));
+            }
+        }
+    }
+
+    /// Seals the active memtable if it has rows. Returns the generation that everything
+    /// put so far ends in, or `None` if all of it is flushed.
+    pub(crate) fn freeze(&self) -> Result<Option<u64>> {
+        let mut puts = self.puts.lock();
+        self.cursors.check()?;
+        self.rotate(&mut puts);
+        Ok(self
+            .tiers
+            .load()
+            .frozen
+            .last()
+            .map(|last| last.generation()))
+    }
+
+    /// Seals the active memtable if the rule says so; the timer's way in.
+    pub(crate) fn freeze_if_full(&self) {
+        let mut puts = self.puts.lock();
+        if self.fill(&self.tiers.load().active).is_full(&self.options) {
+            self.rotate(&mut puts);
+        }
+    }
+
+    /// Refuses puts from now on. Returns whether this call was the first.
+    pub(crate) fn refuse_puts(&self) -> bool {
+        let mut puts = self.puts.lock();
+        self.closing.store(true, Ordering::Release);
+        !std::mem::replace(&mut puts.closed, true)
+    }
+
+    fn rotate(&self, puts: &mut Puts) {
+        let tiers = self.tiers.load_full();
+        if tiers.active.rows() == 0 {
+            return;
+        }
+        let generation = tiers.active.generation() + 1;
+        let next = Arc::new(Memtable::new(
+            Arc::clone(&self.schema),
+            self.codec.clone(),
+            generation,
+            puts.taken,
+        ));
+        tracing::debug!(
+            shard = %self.target.layout().shard(),
+            generation = tiers.active.generation(),
+            rows = tiers.active.rows(),
+            "memtable frozen"
+        );
+        // A publish by the flush task may come between; `rcu` applies the change to what it left.
+        self.tiers.rcu(|tiers| tiers.frozen_with(Arc::clone(&next)));
+        self.wake_index.notify_one();
+        self.wake_append.notify_one();
+        self.wake_flush.notify_one();
+    }
+
+    /// How full a memtable is, its rows that still wait for the log counted as they will be written.
+    pub(crate) fn fill(&self, memtable: &Memtable) -> Fill {
+        let span = self.log_book.span(memtable.generation());
+        let rows = memtable.rows() as usize;
+        let waiting_rows = rows.saturating_sub(span.rows);
+        let waiting_batches = (memtable.batches() as usize)
+            .min(2 * waiting_rows / JOINED_ROWS + 1)
+            .min(waiting_rows);
+        Fill {
+            rows,
+            bytes: memtable.bytes() as usize,
+            batches: span.batches + waiting_batches,
+            wal_entries: span.entries,
+            age: memtable
+                .oldest_row_at()
+                .map_or_else(Default::default, |born| clock::now() - born),
+        }
+    }
+
+    /// Bytes held in memory: memtables with their indexes, and the log entry on its way.
+    /// Rows that wait for the log are those of the memtable and count once.
+    pub(crate) fn unflushed_bytes(&self) -> usize {
+        let memtables: u64 = self
+            .tiers
+            .load()
+            .memtables()
+            .map(|memtable| memtable.bytes() + memtable.index_bytes())
+            .sum();
+        memtables as usize + self.entry_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of rows that wait for the log.
+    pub(crate) fn unlogged_bytes(&self) -> u64 {
+        let durable = self.cursors.durable();
+        self.tiers
+            .load()
+            .memtables()
+            .map(|memtable| memtable.bytes() - memtable.bytes_of(memtable.local(durable)))
+            .sum()
+    }
+
+    /// The durable cursor as a reader must respect it, `None` where rows may be read before
+    /// they are in the log.
+    pub(crate) fn durable_bound(&self) -> Option<u64> {
+        self.options.durable_write.then(|| self.cursors.durable())
+    }
+
+    /// Waits until the rows of a put can be read.
+    pub(crate) async fn wait_visible(&self, ticket: &Ticket) -> Result<()> {
+        self.cursors
+            .wait_for(|| {
+                (ticket.memtable.visible_batches(self.durable_bound()) >= ticket.end).then_some(())
+            })
+            .await
+    }
+
+    pub(crate) fn closed(&self) -> Error {
+        Error::new(
+            crate::error::ErrorKind::Closed,
+            format!("table '{}' was closed; open it again", self.schema.table()),
+        )
+    }
+}
+
+/// What a put adds to a memtable.
+pub(crate) fn fill_of(put: &[PreparedBatch]) -> Fill {
+    Fill {
+        rows: put.iter().map(|batch| batch.rows.num_rows()).sum(),
+        bytes: put.iter().map(|batch| batch.bytes).sum(),
+        batches: put.len().min(
+            2 * put.iter().map(|batch| batch.rows.num_rows()).sum::<usize>() / JOINED_ROWS + 1,
+        ),
+        ..Fill::default()
+    }
+}
