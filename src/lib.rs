@@ -11,6 +11,7 @@
 
 mod clock;
 mod error;
+mod exec;
 mod generation;
 mod index;
 mod layout;
@@ -19,10 +20,12 @@ mod memtable;
 mod options;
 mod schema;
 mod shard;
+mod sql;
 mod table;
 mod wal;
 
 pub use error::{Error, ErrorKind, Result};
 pub use options::{FlushInterval, SessionOptions, TableOptions};
 pub use shard::TableStats;
+pub use sql::{MemWalSessionExt, MemWalTableFactory, MemWalTableProvider};
 pub use table::{Flushed, MemWalTable, Pending, TableBuilder, TableSnapshot, TierStats};

@@ -4,7 +4,7 @@
 //! that Lance's own writer knows are stored under Lance's names in the
 //! `__lance_mem_wal` index, so that both writers start from the same defaults.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -119,9 +119,16 @@ impl TableOptions {
         table: &str,
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self> {
+        let mut seen = HashSet::new();
         for (key, value) in pairs {
+            let name = option_name(key);
             self.set(key, value)
-                .map_err(|error| error.context(format!("table '{table}', option '{key}'")))?;
+                .map_err(|error| error.context(format!("table '{table}', option '{name}'")))?;
+            if !seen.insert(name.clone()) {
+                return Err(Error::invalid(format!(
+                    "table '{table}', option '{name}': is given twice; keep one of them"
+                )));
+            }
         }
         self.validate()
             .map_err(|error| error.context(format!("table '{table}'")))?;

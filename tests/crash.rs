@@ -66,7 +66,9 @@ fn kill_loses_and_doubles_nothing() {
     let mut random = seed;
     for kill in 0..kills {
         // A small linear congruential generator is random enough to choose a moment.
-        random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        random = random
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         let acks_before_kill = (random >> 33) % 60;
         let first = acknowledged.last().unwrap() + 1;
         for id in run_and_kill(&uri, first, acks_before_kill) {
@@ -74,9 +76,15 @@ fn kill_loses_and_doubles_nothing() {
         }
         let found = runtime().block_on(read_back(&uri));
         let missing: Vec<_> = acknowledged.difference(&found).collect();
-        assert!(missing.is_empty(), "kill {kill}: lost {missing:?} (CRASH_SEED={seed})");
+        assert!(
+            missing.is_empty(),
+            "kill {kill}: lost {missing:?} (CRASH_SEED={seed})"
+        );
         let extra: Vec<i64> = found.difference(&acknowledged).copied().collect();
-        assert!(extra.len() <= 1, "kill {kill}: {extra:?} were never acknowledged");
+        assert!(
+            extra.len() <= 1,
+            "kill {kill}: {extra:?} were never acknowledged"
+        );
         // The statement in flight may have been taken; it is part of the table from now on.
         acknowledged.extend(extra);
     }
@@ -111,7 +119,9 @@ fn run_and_kill(uri: &str, first: i64, acks: u64) -> Vec<i64> {
 async fn read_back(uri: &str) -> BTreeSet<i64> {
     let table = MemWalTable::open(uri).await.unwrap();
     let session = session(&table);
-    let batches = sql(&session, "SELECT id, n FROM t ORDER BY id").await.unwrap();
+    let batches = sql(&session, "SELECT id, n FROM t ORDER BY id")
+        .await
+        .unwrap();
     let mut ids = Vec::new();
     for batch in &batches {
         let (id, n) = (
@@ -124,17 +134,25 @@ async fn read_back(uri: &str) -> BTreeSet<i64> {
         }
     }
     let expected: Vec<i64> = (0..ids.len() as i64).collect();
-    assert_eq!(ids, expected, "a row is missing, doubled, or half a statement is there");
+    assert_eq!(
+        ids, expected,
+        "a row is missing, doubled, or half a statement is there"
+    );
     assert_eq!(ids.len() % 2, 0, "half a statement is there");
 
     let count = sql(&session, "SELECT count(*) FROM t").await.unwrap();
     let count = count[0].column(0).as_primitive::<Int64Type>().value(0);
     assert_eq!(count, ids.len() as i64);
     for &id in ids.iter().rev().take(20) {
-        let found = sql(&session, &format!("SELECT n FROM t WHERE id = {id}")).await.unwrap();
+        let found = sql(&session, &format!("SELECT n FROM t WHERE id = {id}"))
+            .await
+            .unwrap();
         let rows: usize = found.iter().map(|batch| batch.num_rows()).sum();
         assert_eq!(rows, 1, "key lookup of {id}");
-        assert!(table.get(&[id.into()]).await.unwrap().is_some(), "get of {id}");
+        assert!(
+            table.get(&[id.into()]).await.unwrap().is_some(),
+            "get of {id}"
+        );
     }
     // Dropped without close, as a crash would leave it.
     ids.iter().map(|id| id / 2).collect()

@@ -1,6 +1,5 @@
 //! The memtable against the plainest model: a vector of rows.
 
-use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -346,22 +345,25 @@ fn views_are_exact_while_another_thread_puts() {
 }
 
 #[test]
-fn appends_and_joins_side_by_side_lose_nothing() {
-    const PUTS: i64 = 10_000;
+fn appends_and_joins_side_by_side_lose_nothing_and_split_no_put() {
+    const PUTS: i64 = 5_000;
     let table = Table::new(KeyKind::Integer);
     let memtable = table.memtable(0);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0..PUTS {
-                memtable
-                    .append(vec![table.upserts(&[(number, number)])])
-                    .unwrap();
+                let row = |number| table.upserts(&[(number, number)]);
+                let put = vec![row(2 * number), row(2 * number + 1)];
+                memtable.append(put).unwrap();
             }
             done.store(true, Ordering::Release);
         });
         while !done.load(Ordering::Acquire) {
+            assert_eq!(memtable.batches() % 2, 0);
+            assert_eq!(memtable.batches_from(0, 500).end % 2, 0);
             memtable.apply_index().unwrap();
+            assert_eq!(memtable.indexed_batches() % 2, 0);
             let view = memtable.view(u64::MAX);
             let covered: usize = view.segments().iter().map(|s| s.batch.num_rows()).sum();
             assert_eq!(covered, view.rows() as usize);
@@ -381,7 +383,7 @@ fn appends_and_joins_side_by_side_lose_nothing() {
                 .to_vec()
         })
         .collect();
-    assert_eq!(values, (0..PUTS).collect::<Vec<_>>());
+    assert_eq!(values, (0..2 * PUTS).collect::<Vec<_>>());
 }
 
 #[test]

@@ -270,6 +270,7 @@ async fn open_generations(
         .generations
         .iter()
         .filter(|entry| entry.generation > compacted)
+        .cloned()
         .collect();
     entries.sort_by_key(|entry| entry.generation);
     stream::iter(entries)

@@ -49,6 +49,11 @@ impl TableBuilder {
         }
     }
 
+    /// Where the table lies or will lie.
+    pub fn uri(&self) -> &str {
+        &self.uri
+    }
+
     /// The name by which error messages call the table; by default the last part of its URI.
     pub fn with_name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -94,6 +99,17 @@ impl TableBuilder {
             )));
         }
         Ok(self.load().await?.is_some())
+    }
+
+    /// The columns of what lies at the URI, read without taking the table from its writer.
+    pub(crate) async fn stored_schema(&self) -> Result<Option<TableSchema>> {
+        if !self.exists().await? {
+            return Ok(None);
+        }
+        self.load()
+            .await?
+            .map(|dataset| TableSchema::from_base(&self.name, dataset.schema()))
+            .transpose()
     }
 
     /// Makes a new table. `key` names the columns of the primary key in order; without

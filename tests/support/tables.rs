@@ -83,7 +83,10 @@ pub fn session(table: &MemWalTable) -> SessionContext {
     session
 }
 
-pub async fn sql(session: &SessionContext, sql: &str) -> datafusion::error::Result<Vec<RecordBatch>> {
+pub async fn sql(
+    session: &SessionContext,
+    sql: &str,
+) -> datafusion::error::Result<Vec<RecordBatch>> {
     session.sql(sql).await?.collect().await
 }
 
@@ -108,7 +111,11 @@ pub async fn read_everywhere(table: &MemWalTable) -> BTreeMap<i64, i64> {
     let scanned = pairs(&sql(&session, "SELECT id, n FROM t").await.unwrap());
     let count = sql(&session, "SELECT count(*) FROM t").await.unwrap();
     let count = count[0].column(0).as_primitive::<Int64Type>().value(0);
-    assert_eq!(count as usize, scanned.len(), "count(*) disagrees with the scan");
+    assert_eq!(
+        count as usize,
+        scanned.len(),
+        "count(*) disagrees with the scan"
+    );
     let filtered = sql(&session, "SELECT id, n FROM t WHERE txt LIKE 'row %'").await;
     assert_eq!(pairs(&filtered.unwrap()), scanned, "a filter disagrees");
     let ranged = sql(&session, "SELECT id, n FROM t WHERE id >= 0").await;
@@ -117,7 +124,11 @@ pub async fn read_everywhere(table: &MemWalTable) -> BTreeMap<i64, i64> {
         let found = sql(&session, &format!("SELECT id, n FROM t WHERE id = {id}"))
             .await
             .unwrap();
-        assert_eq!(pairs(&found), BTreeMap::from([(id, n)]), "key lookup of {id}");
+        assert_eq!(
+            pairs(&found),
+            BTreeMap::from([(id, n)]),
+            "key lookup of {id}"
+        );
         let row = table.get(&[id.into()]).await.unwrap().unwrap();
         assert_eq!(pairs(&[row]), BTreeMap::from([(id, n)]), "get of {id}");
     }

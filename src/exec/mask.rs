@@ -1,0 +1,143 @@
+//! The step that every tier ends with: drop dead rows, filter, project.
+
+use std::sync::Arc;
+
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions,
+};
+use datafusion::arrow::compute::{cast, filter, filter_record_batch};
+use datafusion::arrow::datatypes::{SchemaRef, UInt64Type};
+use lance_core::ROW_ADDR;
+use roaring::RoaringTreemap;
+
+use super::ScanRequest;
+use super::metrics::TierMetrics;
+use super::tier::Tier;
+use crate::error::{Error, Result};
+
+/// Turns what a tier has read into rows of the scan's output.
+#[derive(Debug, Clone)]
+pub(super) struct RowStep {
+    request: Arc<ScanRequest>,
+    metrics: TierMetrics,
+}
+
+impl RowStep {
+    pub(super) fn new(request: &Arc<ScanRequest>, metrics: &TierMetrics) -> Self {
+        Self {
+            request: Arc::clone(request),
+            metrics: metrics.clone(),
+        }
+    }
+
+    /// `columns` are those of [`ScanRequest::read`], of `rows` rows; `live` says which to
+    /// keep, all when it is `None`. The buffers are passed on when nothing is dropped.
+    pub(super) fn apply(
+        &self,
+        columns: Vec<ArrayRef>,
+        rows: usize,
+        live: Option<&BooleanArray>,
+    ) -> Result<RecordBatch> {
+        let _timer = self.metrics.baseline.elapsed_compute().timer();
+        self.metrics.rows_read.add(rows);
+        let (columns, kept) = match live {
+            None => (columns, rows),
+            Some(live) => {
+                let columns = columns
+                    .iter()
+                    .map(|column| filter(column, live))
+                    .collect::<Result<Vec<_>, _>>()?;
+                (columns, live.true_count())
+            }
+        };
+        self.metrics.rows_masked.add(rows - kept);
+        let mut batch = under(self.request.read_schema(), columns, kept)?;
+        if let Some(predicate) = self.request.predicate() {
+            let holds = predicate.evaluate(&batch)?.into_array(kept)?;
+            let holds = holds.as_boolean_opt().ok_or_else(|| {
+                Error::internal(format!("the filter '{predicate}' does not give a boolean"))
+            })?;
+            if holds.null_count() > 0 || holds.true_count() < kept {
+                batch = filter_record_batch(&batch, holds)?;
+            }
+            self.metrics.rows_filtered.add(kept - batch.num_rows());
+        }
+        let columns = self
+            .request
+            .output()
+            .iter()
+            .map(|&column| Arc::clone(batch.column(column)))
+            .collect();
+        let batch = under(self.request.projected(), columns, batch.num_rows())?;
+        self.metrics.baseline.output_rows().add(batch.num_rows());
+        Ok(batch)
+    }
+
+    /// The same for a batch of Lance, whose row addresses say which rows are dead.
+    pub(super) fn apply_lance(
+        &self,
+        batch: &RecordBatch,
+        tier: &Tier,
+        dead: Option<&RoaringTreemap>,
+    ) -> Result<RecordBatch> {
+        let live = match dead {
+            None => None,
+            Some(dead) => live_rows(batch, tier, dead)?,
+        };
+        let columns = self
+            .request
+            .read_names()
+            .iter()
+            .map(|name| {
+                batch.column_by_name(name).map(Arc::clone).ok_or_else(|| {
+                    Error::corrupt(format!("{tier}: the stored rows have no column '{name}'"))
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        self.apply(columns, batch.num_rows(), live.as_ref())
+    }
+}
+
+/// Which rows of a Lance batch are not dead; `None` for all.
+fn live_rows(
+    batch: &RecordBatch,
+    tier: &Tier,
+    dead: &RoaringTreemap,
+) -> Result<Option<BooleanArray>> {
+    let addresses = batch
+        .column_by_name(ROW_ADDR)
+        .and_then(|column| column.as_primitive_opt::<UInt64Type>())
+        .ok_or_else(|| Error::internal(format!("{tier}: Lance gave no row addresses")))?;
+    let mut all = true;
+    let live: BooleanArray = addresses
+        .values()
+        .iter()
+        .map(|address| {
+            let live = !dead.contains(tier.row_of_address(*address));
+            all &= live;
+            Some(live)
+        })
+        .collect();
+    Ok((!all).then_some(live))
+}
+
+/// `columns` under the fields of `schema`: Lance and a memtable know them with other
+/// metadata and nullability, inside nested types too.
+fn under(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
+    let columns = columns
+        .into_iter()
+        .zip(schema.fields())
+        .map(
+            |(column, field)| match column.data_type() == field.data_type() {
+                true => Ok(column),
+                false => Ok(cast(&column, field.data_type())?),
+            },
+        )
+        .collect::<Result<Vec<_>>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    Ok(RecordBatch::try_new_with_options(
+        Arc::clone(schema),
+        columns,
+        &options,
+    )?)
+}
