@@ -191,13 +191,33 @@ impl From<lance_core::Error> for Error {
             lance_core::Error::Internal { .. } => ErrorKind::Internal,
             _ => ErrorKind::Unavailable,
         };
-        Self::new(kind, error.to_string()).with_source(error)
+        Self::new(kind, without_code_location(&error.to_string())).with_source(error)
+    }
+}
+
+/// Lance ends its messages with the line of its source that raised them, which tells a
+/// user nothing.
+fn without_code_location(message: &str) -> &str {
+    let Some((text, location)) = message.rsplit_once(", ") else {
+        return message;
+    };
+    match location.contains(".rs:") && !location.contains(' ') {
+        true => text,
+        false => message,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_place_in_lances_source_is_left_out() {
+        let lance = lance_core::Error::io("disk, full");
+        let error = Error::from(lance);
+        assert!(error.message().ends_with("disk, full"), "{error}");
+        assert_eq!(without_code_location("a, b"), "a, b");
+    }
 
     #[test]
     fn an_error_survives_the_way_through_datafusion() {

@@ -7,7 +7,6 @@
     clippy::clone_on_ref_ptr
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
-#![allow(dead_code)] // TEMPORARY while the layers are being joined
 
 mod clock;
 mod error;

@@ -102,7 +102,7 @@ fn run_and_kill(uri: &str, first: i64, acks: u64) -> Vec<i64> {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let ack = |line: &str| line.strip_prefix("ack ").and_then(|id| id.parse().ok());
+    let ack = |line: &str| -> Option<i64> { line.strip_prefix("ack ")?.parse().ok() };
     let mut found = Vec::new();
     while (found.len() as u64) < acks {
         let line = lines.next().expect("the process ended by itself").unwrap();

@@ -7,28 +7,48 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::Statistics;
+use datafusion::common::stats::Precision;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::EquivalenceProperties;
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
-    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, Partitioning,
-    PlanProperties,
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::ScanRequest;
 use super::mask::RowStep;
-use super::memtable_scan::about;
 use super::metrics::TierMetrics;
+use super::properties::{about, plan_properties};
 use super::tier::Tier;
 use crate::error::Error;
 use crate::table::TableSnapshot;
+
+/// A plan of Lance, which gives its rows once: a second run would silently find fewer.
+#[derive(Debug, Clone)]
+pub(super) struct LancePlan {
+    plan: Arc<dyn ExecutionPlan>,
+    was_run: Arc<AtomicBool>,
+}
+
+impl LancePlan {
+    pub(super) fn new(plan: Arc<dyn ExecutionPlan>) -> Self {
+        Self {
+            plan,
+            was_run: Arc::default(),
+        }
+    }
+
+    /// The plan for the first caller; the others must plan again.
+    fn take(&self) -> Option<Arc<dyn ExecutionPlan>> {
+        let is_first = !self.was_run.swap(true, Ordering::AcqRel);
+        is_first.then(|| Arc::clone(&self.plan))
+    }
+}
 
 /// Reads one tier that Lance stores. Shown as `GenerationScanExec` or `BaseScanExec`.
 #[derive(Debug, Clone)]
@@ -37,7 +57,7 @@ pub(super) struct LanceScanExec {
     tier: Tier,
     request: Arc<ScanRequest>,
     /// Lance's plan; made when the scan runs if it was not made before.
-    lance: Option<Arc<dyn ExecutionPlan>>,
+    lance: Option<LancePlan>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -47,7 +67,7 @@ impl LanceScanExec {
         snapshot: &TableSnapshot,
         tier: Tier,
         request: &Arc<ScanRequest>,
-        lance: Option<Arc<dyn ExecutionPlan>>,
+        lance: Option<LancePlan>,
     ) -> Self {
         Self {
             snapshot: snapshot.clone(),
@@ -63,19 +83,9 @@ impl LanceScanExec {
         &self.tier
     }
 
-    pub(super) fn lance(&self) -> Option<&Arc<dyn ExecutionPlan>> {
+    pub(super) fn lance(&self) -> Option<&LancePlan> {
         self.lance.as_ref()
     }
-}
-
-/// The properties that all our leaves share.
-pub(super) fn plan_properties(schema: &SchemaRef, partitions: usize) -> Arc<PlanProperties> {
-    Arc::new(PlanProperties::new(
-        EquivalenceProperties::new(Arc::clone(schema)),
-        Partitioning::UnknownPartitioning(partitions),
-        EmissionType::Incremental,
-        Boundedness::Bounded,
-    ))
 }
 
 /// The live rows of a tier that Lance stores, read from front to back.
@@ -134,7 +144,7 @@ impl ExecutionPlan for LanceScanExec {
     }
 
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.lance.iter().collect()
+        self.lance.iter().map(|lance| &lance.plan).collect()
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
@@ -150,7 +160,14 @@ impl ExecutionPlan for LanceScanExec {
         mut children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let mut changed = self.as_ref().clone();
-        changed.lance = children.pop();
+        // A rule may have wrapped the same leaf: it still runs once only.
+        changed.lance = match (children.pop(), &self.lance) {
+            (Some(plan), Some(lance)) => Some(LancePlan {
+                plan,
+                was_run: Arc::clone(&lance.was_run),
+            }),
+            _ => None,
+        };
         changed.metrics = ExecutionPlanMetricsSet::new();
         Ok(Arc::new(changed))
     }
@@ -165,7 +182,7 @@ impl ExecutionPlan for LanceScanExec {
             self.snapshot.clone(),
             self.tier.clone(),
             Arc::clone(&self.request),
-            self.lance.as_ref().map(Arc::clone),
+            self.lance.as_ref().and_then(LancePlan::take),
             step,
             context,
         ))
@@ -178,7 +195,7 @@ impl ExecutionPlan for LanceScanExec {
     fn partition_statistics(&self, _: Option<usize>) -> DataFusionResult<Arc<Statistics>> {
         let rows = usize::try_from(self.tier.rows()).unwrap_or(usize::MAX);
         Ok(Arc::new(about(
-            rows,
+            Precision::Inexact(rows),
             self.request.projected().fields().len(),
         )))
     }

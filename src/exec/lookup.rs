@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::common::Statistics;
+use datafusion::common::stats::Precision;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
@@ -12,18 +13,19 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::key_condition::borrowed;
-use super::lance_scan::{lance_rows, plan_properties};
+use super::lance_scan::lance_rows;
 use super::mask::RowStep;
-use super::memtable_scan::about;
+use super::memtable_scan::memtable_rows;
 use super::metrics::TierMetrics;
+use super::properties::{about, plan_properties};
 use super::tier::Tier;
 use super::{KeyCondition, ScanRequest};
 use crate::error::{Error, Result};
 use crate::index::key::SortedKeys;
 use crate::table::TableSnapshot;
 
-/// A range that holds more rows of a stored tier than this, and more than a quarter of
-/// it, is read by a scan: Lance reads pages, not rows.
+/// A range that holds more rows of a tier than this, and more than a quarter of it, is
+/// read by a scan: Lance reads pages, not rows, and a memtable hands out whole buffers.
 const MOST_TAKEN_ROWS: u64 = 1_024;
 
 /// Finds the rows of a key condition in one tier.
@@ -90,8 +92,15 @@ impl ExecutionPlan for IndexLookupExec {
         let rows = stream::once(async move {
             let found = find(&tier, &request, &metrics).await?;
             let is_wide = found.len() as u64 > MOST_TAKEN_ROWS.max(tier.rows() / 4);
-            if is_wide && !matches!(tier, Tier::Memtable(_, _)) {
-                return Ok(lance_rows(snapshot, tier, request, None, step, context));
+            if is_wide {
+                return Ok(match &tier {
+                    Tier::Memtable(memtable, _) => {
+                        let (memtable, all) =
+                            (Arc::clone(memtable), 0..memtable.view.segments().len());
+                        memtable_rows(snapshot, tier, memtable, request, all, step)
+                    }
+                    _ => lance_rows(snapshot, tier, request, None, step, context),
+                });
             }
             let live = without_dead(found, &tier, &snapshot, &metrics).await?;
             let batch_rows = context.session_config().batch_size().max(1);
@@ -125,7 +134,7 @@ impl ExecutionPlan for IndexLookupExec {
             _ => tier,
         };
         Ok(Arc::new(about(
-            rows,
+            Precision::Inexact(rows),
             self.request.projected().fields().len(),
         )))
     }
@@ -171,9 +180,13 @@ async fn find(tier: &Tier, request: &ScanRequest, metrics: &TierMetrics) -> Resu
                 }
                 range => range,
             };
-            find_sorted(&*tier.keys().await?, key)
+            let keys = tier.keys().await?;
+            find_sorted(&keys, key)
         }
-        Tier::Base(tier) => find_sorted(&*tier.keys().await?, key),
+        Tier::Base(tier) => {
+            let keys = tier.keys().await?;
+            find_sorted(&keys, key)
+        }
     };
     rows.sort_unstable();
     rows.dedup();

@@ -7,6 +7,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::{cast, filter, filter_record_batch};
 use datafusion::arrow::datatypes::{SchemaRef, UInt64Type};
+use datafusion::physical_plan::metrics::RecordOutput;
 use lance_core::ROW_ADDR;
 use roaring::RoaringTreemap;
 
@@ -69,8 +70,7 @@ impl RowStep {
             .map(|&column| Arc::clone(batch.column(column)))
             .collect();
         let batch = under(self.request.projected(), columns, batch.num_rows())?;
-        self.metrics.baseline.output_rows().add(batch.num_rows());
-        Ok(batch)
+        Ok(batch.record_output(&self.metrics.baseline))
     }
 
     /// The same for a batch of Lance, whose row addresses say which rows are dead.
@@ -107,18 +107,23 @@ fn live_rows(
     let addresses = batch
         .column_by_name(ROW_ADDR)
         .and_then(|column| column.as_primitive_opt::<UInt64Type>())
-        .ok_or_else(|| Error::internal(format!("{tier}: Lance gave no row addresses")))?;
-    let mut all = true;
-    let live: BooleanArray = addresses
-        .values()
-        .iter()
-        .map(|address| {
-            let live = !dead.contains(tier.row_of_address(*address));
-            all &= live;
-            Some(live)
-        })
-        .collect();
-    Ok((!all).then_some(live))
+        .ok_or_else(|| Error::internal(format!("{tier}: Lance gave no row addresses")))?
+        .values();
+    let rows = || {
+        addresses
+            .iter()
+            .map(|address| tier.row_of_address(*address))
+    };
+    let (Some(least), Some(most)) = (rows().min(), rows().max()) else {
+        return Ok(None);
+    };
+    // A batch is a run of neighbours: most often none of them is dead.
+    let below = least.checked_sub(1).map_or(0, |row| dead.rank(row));
+    if dead.rank(most) == below {
+        return Ok(None);
+    }
+    let live: BooleanArray = rows().map(|row| Some(!dead.contains(row))).collect();
+    Ok((live.true_count() < live.len()).then_some(live))
 }
 
 /// `columns` under the fields of `schema`: Lance and a memtable know them with other

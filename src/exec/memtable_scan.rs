@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{BooleanArray, RecordBatch};
+use datafusion::common::Statistics;
 use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
@@ -16,9 +16,9 @@ use futures::{StreamExt, TryStreamExt, stream};
 use roaring::RoaringTreemap;
 
 use super::ScanRequest;
-use super::lance_scan::plan_properties;
 use super::mask::RowStep;
 use super::metrics::TierMetrics;
+use super::properties::{about, plan_properties};
 use super::tier::Tier;
 use crate::error::{Error, Result};
 use crate::memtable::{MemtableView, Segment};
@@ -112,20 +112,14 @@ impl ExecutionPlan for MemtableScanExec {
                 Error::internal(format!("{}: no partition {partition}", self.name()))
             })?;
         let step = RowStep::new(&self.request, &TierMetrics::new(&self.metrics, partition));
-        let (tier, snapshot) = (self.tier.clone(), self.snapshot.clone());
-        let memtable = Arc::clone(&self.memtable);
-        let request = Arc::clone(&self.request);
-        let rows = stream::once(async move {
-            let dead = tier.dead(&snapshot).await?;
-            Ok::<_, DataFusionError>(stream::iter(part).map(move |index| {
-                read(&memtable.view, index, &request, dead.as_deref(), &step)
-                    .map_err(DataFusionError::from)
-            }))
-        })
-        .try_flatten()
-        .try_filter(|batch| std::future::ready(batch.num_rows() > 0));
-        let schema = Arc::clone(self.request.projected());
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
+        Ok(memtable_rows(
+            self.snapshot.clone(),
+            self.tier.clone(),
+            Arc::clone(&self.memtable),
+            Arc::clone(&self.request),
+            part,
+            step,
+        ))
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
@@ -145,19 +139,32 @@ impl ExecutionPlan for MemtableScanExec {
             .map(|segment| segment.batch.num_rows())
             .sum();
         Ok(Arc::new(about(
-            rows,
+            Precision::Inexact(rows),
             self.request.projected().fields().len(),
         )))
     }
 }
 
-/// Statistics of a tier: its rows, dead ones included.
-pub(super) fn about(rows: usize, columns: usize) -> Statistics {
-    Statistics {
-        num_rows: Precision::Inexact(rows),
-        total_byte_size: Precision::Absent,
-        column_statistics: vec![ColumnStatistics::new_unknown(); columns],
-    }
+/// The live rows of a run of segments, in the order of insertion.
+pub(super) fn memtable_rows(
+    snapshot: TableSnapshot,
+    tier: Tier,
+    memtable: Arc<MemtableTier>,
+    request: Arc<ScanRequest>,
+    part: Range<usize>,
+    step: RowStep,
+) -> SendableRecordBatchStream {
+    let schema = Arc::clone(request.projected());
+    let rows = stream::once(async move {
+        let dead = tier.dead(&snapshot).await?;
+        Ok::<_, DataFusionError>(stream::iter(part).map(move |index| {
+            read(&memtable.view, index, &request, dead.as_deref(), &step)
+                .map_err(DataFusionError::from)
+        }))
+    })
+    .try_flatten()
+    .try_filter(|batch| std::future::ready(batch.num_rows() > 0));
+    Box::pin(RecordBatchStreamAdapter::new(schema, rows))
 }
 
 fn read(

@@ -21,6 +21,7 @@ mod lookup;
 mod mask;
 mod memtable_scan;
 mod metrics;
+mod properties;
 mod request;
 mod scan;
 mod tier;

@@ -4,13 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
+use datafusion::common::Statistics;
 use datafusion::common::stats::Precision;
-use datafusion::common::{ColumnStatistics, Statistics};
 use datafusion::config::ConfigOptions;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::execution_plan::CardinalityEffect;
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::metrics::{
+    BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput,
+};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
@@ -18,9 +20,10 @@ use datafusion::physical_plan::{
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 
 use super::ScanRequest;
-use super::lance_scan::{LanceScanExec, plan_properties};
+use super::lance_scan::{LancePlan, LanceScanExec};
 use super::lookup::IndexLookupExec;
 use super::memtable_scan::MemtableScanExec;
+use super::properties::{about, plan_properties};
 use super::tier::Tier;
 use crate::error::{Error, Result};
 use crate::table::TableSnapshot;
@@ -57,7 +60,7 @@ impl MemWalScanExec {
         if request.key().is_none() {
             for tier in Tier::oldest_first(&snapshot) {
                 if let Some(plan) = tier.lance_plan(&request).await? {
-                    lance.push((tier, plan));
+                    lance.push((tier, LancePlan::new(plan)));
                 }
             }
         }
@@ -75,7 +78,7 @@ impl MemWalScanExec {
         request: Arc<ScanRequest>,
         fetch: Option<usize>,
         target_partitions: usize,
-        lance: &[(Tier, Arc<dyn ExecutionPlan>)],
+        lance: &[(Tier, LancePlan)],
     ) -> Self {
         let inputs: Vec<Arc<dyn ExecutionPlan>> = Tier::oldest_first(&snapshot)
             .into_iter()
@@ -91,7 +94,7 @@ impl MemWalScanExec {
                         let plan = lance
                             .iter()
                             .find(|(planned, _)| planned.is_same_dataset(&tier))
-                            .map(|(_, plan)| Arc::clone(plan));
+                            .map(|(_, plan)| plan.clone());
                         Arc::new(LanceScanExec::new(&snapshot, tier, &request, plan))
                     }
                 }
@@ -122,7 +125,7 @@ impl MemWalScanExec {
             .inputs
             .iter()
             .filter_map(|input| input.downcast_ref::<LanceScanExec>())
-            .filter_map(|scan| Some((scan.tier().clone(), Arc::clone(scan.lance()?))))
+            .filter_map(|scan| Some((scan.tier().clone(), scan.lance()?.clone())))
             .collect();
         Arc::new(Self::build(
             snapshot,
@@ -274,7 +277,7 @@ impl ExecutionPlan for MemWalScanExec {
                 ))),
             })
             .try_flatten()
-            .inspect_ok(move |batch| baseline.output_rows().add(batch.num_rows()));
+            .map_ok(move |batch| batch.record_output(&baseline));
         let schema = Arc::clone(self.request.projected());
         Ok(match self.fetch {
             None => Box::pin(RecordBatchStreamAdapter::new(schema, rows)),
@@ -311,11 +314,7 @@ impl ExecutionPlan for MemWalScanExec {
             }
         };
         let columns = self.request.projected().fields().len();
-        Ok(Arc::new(Statistics {
-            num_rows,
-            total_byte_size: Precision::Absent,
-            column_statistics: vec![ColumnStatistics::new_unknown(); columns],
-        }))
+        Ok(Arc::new(about(num_rows, columns)))
     }
 
     /// A limit ends here: below the masks it would count dead rows.

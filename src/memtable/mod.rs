@@ -33,7 +33,6 @@ mod segment;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use batches::Pending;
 pub(crate) use memtable::Memtable;
 pub(crate) use prepared::PreparedBatch;
 pub(crate) use read::MemtableView;

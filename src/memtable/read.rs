@@ -9,12 +9,12 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::compute::interleave;
-use roaring::RoaringBitmap;
+use roaring::{RoaringBitmap, RoaringTreemap};
 
 use super::memtable::Memtable;
 use super::segment::Segment;
 use crate::error::{Error, Result};
-use crate::index::key::{KeyRef, Keys, SortedKeys};
+use crate::index::key::{KeyMap, KeyRef, Keys, SortedKeys};
 
 /// The first rows of a memtable.
 #[derive(Debug, Clone)]
@@ -78,6 +78,22 @@ impl MemtableView {
                 None => segment.batch.num_rows() as u64,
             })
             .sum()
+    }
+
+    /// The same but for the rows in `dead`.
+    pub(crate) fn live_rows_without(&self, dead: Option<&RoaringTreemap>) -> u64 {
+        let hidden = dead.map_or(0, |dead| {
+            dead.iter()
+                .filter_map(|row| u32::try_from(row).ok())
+                .filter(|&row| self.is_live(row))
+                .count()
+        });
+        self.live_rows() - hidden as u64
+    }
+
+    fn is_live(&self, row: u32) -> bool {
+        let newest = |keys: &KeyMap| keys.is_live(row, self.rows);
+        self.memtable.keys().is_none_or(newest) && !self.is_tombstone(row)
     }
 
     /// The newest visible row of a key, be it a tombstone.

@@ -35,5 +35,4 @@ pub(crate) use prepare::{prepare_delete, prepare_put};
 pub(crate) use state::ShardState;
 pub use stats::TableStats;
 pub(crate) use stats::read as read_stats;
-pub(crate) use tiers::Tiers;
 pub(crate) use writer::{PendingRows, ShardWriter};

@@ -181,19 +181,7 @@ impl Declared {
                 }
             }
         }
-        // SQL: a column of the primary key is NOT NULL, said or not.
-        let fields: Vec<_> = schema
-            .fields()
-            .iter()
-            .map(|field| match key.contains(field.name()) {
-                true => Arc::new(field.as_ref().clone().with_nullable(false)),
-                false => Arc::clone(field),
-            })
-            .collect();
-        Ok(Some(Self {
-            schema: Schema::new(fields),
-            key,
-        }))
+        Ok(Some(Self { schema, key }))
     }
 
     /// An error that shows both, unless this is what `table` has.

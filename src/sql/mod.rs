@@ -22,6 +22,8 @@ mod provider;
 mod register;
 mod rules;
 mod sink;
+#[cfg(test)]
+mod tests;
 
 pub use factory::MemWalTableFactory;
 pub use provider::MemWalTableProvider;

@@ -76,8 +76,10 @@ mod tests {
 
     #[test]
     fn the_rule_is_first_and_settings_survive() {
-        let mut options = SessionOptions::default();
-        options.key_index = false;
+        let options = SessionOptions {
+            key_index: false,
+            ..SessionOptions::default()
+        };
         let state = SessionStateBuilder::new()
             .with_config(SessionConfig::new().with_option_extension(options))
             .with_memwal()

@@ -141,8 +141,8 @@ impl MemWalSink {
         }
         Err(Error::unsupported(format!(
             "table '{}': the statement has more than the {most_rows} rows or {most_bytes} bytes that \
-             one memtable takes; nothing was written. Split it, or raise 'max_memtable_rows' or \
-             'max_memtable_size'",
+             one memtable takes; nothing was written. Split it into several statements, or raise \
+             'max_memtable_rows' or 'max_memtable_size'",
             self.name
         )))
     }

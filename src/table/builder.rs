@@ -91,11 +91,13 @@ impl TableBuilder {
     /// `Unavailable` when the store does not answer, `Invalid` when the location is a file.
     pub async fn exists(&self) -> Result<bool> {
         if let Some(path) = local_path(&self.uri)
-            && path.is_file()
+            && let Some(file) = path.ancestors().find(|part| part.is_file())
         {
             return Err(Error::invalid(format!(
-                "table '{}': the location '{}' is a file; a table needs a folder",
-                self.name, self.uri
+                "table '{}': the location '{}' cannot hold a table, since '{}' is a file; name a folder",
+                self.name,
+                self.uri,
+                file.display()
             )));
         }
         Ok(self.load().await?.is_some())

@@ -19,7 +19,7 @@ use crate::table::base::BaseTier;
 use crate::table::builder::TableBuilder;
 use crate::table::shadow::Shadows;
 use crate::table::snapshot::{MemtableTier, SnapshotParts, TableSnapshot};
-use crate::table::tier_stats::{TierStats, tier_stats};
+use crate::table::tier_stats::{self, TierStats};
 
 static NEXT_TABLE_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -330,8 +330,16 @@ impl MemWalTable {
     }
 
     /// What lies where, newest tier first. Readable also after the writer ended.
-    pub fn tiers(&self) -> Vec<TierStats> {
-        tier_stats(self.0.writer.state(), &self.0.base.load())
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` when a generation's keys cannot be read.
+    pub async fn tiers(&self) -> Result<Vec<TierStats>> {
+        let state = self.0.writer.state();
+        match self.snapshot() {
+            Ok(snapshot) => tier_stats::of_snapshot(state, &snapshot).await,
+            Err(_) => Ok(tier_stats::of_ended(state, &self.0.base.load())),
+        }
     }
 
     /// The most rows that one put may bring.

@@ -34,5 +34,5 @@ mod tailer;
 mod tests;
 
 pub(crate) use appender::WalAppender;
-pub(crate) use entry::{Encoded, EntryHeader, WalEntry, decode, encode, encode_sentinel};
+pub(crate) use entry::{EntryHeader, WalEntry, decode, encode};
 pub(crate) use tailer::{find_tip, read_entries};

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use lance_io::object_store::{ObjectStoreParams, WrappingObjectStore};
+use object_store::list::PaginatedListStore;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
@@ -142,6 +143,15 @@ impl WrappingObjectStore for Wrapper {
             faults: Arc::clone(&self.0),
             inner: original,
         })
+    }
+
+    /// Listings go through [`FaultStore::list`].
+    fn wrap_paginated(
+        &self,
+        _prefix: &str,
+        _lister: Arc<dyn PaginatedListStore>,
+    ) -> Option<Arc<dyn PaginatedListStore>> {
+        None
     }
 }
 

@@ -45,7 +45,7 @@ impl TableCall for TiersCall {
             Field::new("tier", DataType::Utf8, false),
             count("generation", true),
             count("rows", false),
-            count("visible_rows", false),
+            count("visible_rows", true),
             count("bytes", false),
             count("wal_first", true),
             count("wal_last", true),
@@ -54,7 +54,7 @@ impl TableCall for TiersCall {
     }
 
     async fn run(&self, table: &MemWalTable) -> Result<RecordBatch> {
-        let tiers = table.tiers();
+        let tiers = table.tiers().await?;
         let count = |of: fn(&TierStats) -> Option<u64>| -> ArrayRef {
             Arc::new(tiers.iter().map(of).collect::<UInt64Array>())
         };
@@ -64,7 +64,7 @@ impl TableCall for TiersCall {
             )),
             count(|tier| tier.generation),
             count(|tier| Some(tier.rows)),
-            count(|tier| Some(tier.visible_rows)),
+            count(|tier| tier.visible_rows),
             count(|tier| Some(tier.bytes)),
             count(|tier| tier.wal_first),
             count(|tier| tier.wal_last),
