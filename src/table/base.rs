@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
 use lance::Dataset;
-use lance::dataset::ProjectionRequest;
+use lance::dataset::{ProjectionRequest, TakeBuilder};
 use tokio::sync::OnceCell;
 
 use crate::error::Result;
@@ -67,7 +67,15 @@ impl BaseTier {
 
     /// The rows at `addresses`, in that order.
     pub(crate) async fn take(&self, addresses: &[u64], columns: &[String]) -> Result<RecordBatch> {
-        let projection = ProjectionRequest::from_columns(columns, self.dataset.schema());
-        Ok(self.dataset.take_rows(addresses, projection).await?)
+        let dataset = &self.dataset;
+        let projection = ProjectionRequest::from_columns(columns, dataset.schema())
+            .into_projection_plan(Arc::clone(dataset))?;
+        // By address and not by id: a table with stable row ids tells them apart.
+        let take = TakeBuilder::try_new_from_addresses(
+            Arc::clone(dataset),
+            addresses.to_vec(),
+            Arc::new(projection),
+        )?;
+        Ok(take.execute().await?)
     }
 }
