@@ -260,7 +260,8 @@ impl TableOptions {
     }
 
     /// Reads back what [`Self::to_stored`] or Lance's own writer has stored. Keys that
-    /// only Lance knows are left alone.
+    /// only Lance knows are left alone; values that only Lance takes are brought within
+    /// our limits.
     pub(crate) fn from_stored(table: &str, stored: &HashMap<String, String>) -> Result<Self> {
         const RENAMED: [(&str, &str, &str); 3] = [
             ("max_wal_flush_interval_ms", "flush_interval", "ms"),
@@ -289,10 +290,26 @@ impl TableOptions {
                 }
             }
         }
+        options.limit();
         options
             .validate()
             .map_err(|error| error.context(format!("table '{table}', stored options")))?;
         Ok(options)
+    }
+
+    /// Lance's own writer takes values that we refuse. Whoever opens the table cannot
+    /// correct them, so the nearest value that we take stands for each.
+    fn limit(&mut self) {
+        if self.flush_interval == FlushInterval::AtLeast(Duration::ZERO) {
+            self.flush_interval = FlushInterval::OnDemand;
+        }
+        self.max_wal_buffer_size = self.max_wal_buffer_size.max(1);
+        self.max_memtable_size = self.max_memtable_size.max(1);
+        self.max_memtable_rows = self.max_memtable_rows.clamp(1, LANCE_MAX_MEMTABLE_ROWS);
+        self.max_memtable_batches = self
+            .max_memtable_batches
+            .clamp(1, LANCE_MAX_MEMTABLE_BATCHES);
+        self.max_unflushed_size = self.max_unflushed_size.max(self.max_memtable_size);
     }
 
     /// The options that differ from the defaults, as SQL spells them.
