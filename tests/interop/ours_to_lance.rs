@@ -1,7 +1,10 @@
 //! Tables that we wrote, taken over by Lance and back.
 
+use std::path::Path;
+
 use datafusion_memwal::MemWalTable;
 use lance::dataset::WriteParams;
+use lance::dataset::mem_wal::util::parse_bit_reversed_filename;
 
 use super::kinds::{INT64, KINDS, Kind};
 use super::lance_side::LanceSide;
@@ -106,32 +109,58 @@ async fn a_base_with_stable_row_ids_is_read() {
     hand_over(&uri, table, &INT64, &base, false).await;
 }
 
+/// Undoes every commit but the first, as if the process had died before each flush ended.
+fn forget_flushes(table: &str) {
+    let shard = std::fs::read_dir(Path::new(table).join("_mem_wal")).unwrap();
+    let manifests = shard.last().unwrap().unwrap().path().join("manifest");
+    let mut removed = 0;
+    for entry in std::fs::read_dir(manifests).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        if parse_bit_reversed_filename(name) != Some(1) {
+            removed += 1;
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    assert!(removed > 1, "there were flushes to forget");
+}
+
 #[tokio::test]
 async fn a_log_of_several_generations_is_replayed() {
-    // Two rows a generation: replay finds entries of the last one only, but flushes that
-    // the crash interrupted leave more. Nothing waits for a flush here.
-    let folder = tempfile::tempdir().unwrap();
-    let uri = folder.path().join("t").to_str().unwrap().to_string();
-    let table = MemWalTable::builder(&uri)
-        .with_option("flush_interval", "on_demand")
-        .with_option("max_memtable_rows", "2")
-        .create(INT64.schema(), &INT64.key_names())
-        .await
-        .unwrap();
     const STEPS: &[Step] = &[
         Step::Put(&[(0, 1), (1, 1)]),
         Step::Put(&[(1, 2)]),
         Step::Delete(&[0]),
         Step::Put(&[(2, 1), (3, 1)]),
+        Step::Flush,
         Step::Put(&[(0, 5)]),
     ];
-    our_side::run(&table, &INT64, STEPS).await;
-    drop(table);
-    let lance = LanceSide::open(&uri).await;
-    lance
-        .assert_holds(&INT64, &model(&[], &[STEPS]), "taken over")
-        .await;
-    lance.crash().await;
-    let table = our_side::open(&uri).await;
-    our_side::assert_holds(&table, &INT64, &model(&[], &[STEPS]), "taken back").await;
+    for (flushed, lance_first) in [(true, true), (false, true), (false, false)] {
+        let when = format!("flushed: {flushed}, to Lance first: {lance_first}");
+        let folder = tempfile::tempdir().unwrap();
+        let uri = folder.path().join("t").to_str().unwrap().to_string();
+        let table = MemWalTable::builder(&uri)
+            .with_option("flush_interval", "on_demand")
+            .with_option("max_memtable_rows", "2")
+            .create(INT64.schema(), &INT64.key_names())
+            .await
+            .unwrap();
+        our_side::run(&table, &INT64, STEPS).await;
+        assert!(table.stats().generations >= 3);
+        drop(table);
+        if !flushed {
+            forget_flushes(&uri);
+        }
+        let expected = model(&[], &[STEPS]);
+        if lance_first {
+            let lance = LanceSide::open(&uri).await;
+            let manifest = lance.writer.manifest().await.unwrap().unwrap();
+            assert!(manifest.sstables.len() >= 3, "{when}");
+            lance.assert_holds(&INT64, &expected, &when).await;
+            lance.crash().await;
+        }
+        let table = our_side::open(&uri).await;
+        assert!(table.stats().generations >= 3, "{when}");
+        our_side::assert_holds(&table, &INT64, &expected, &when).await;
+    }
 }
