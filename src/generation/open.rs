@@ -92,11 +92,6 @@ impl Generation {
         self.number
     }
 
-    /// The name of its folder, as the shard manifest has it.
-    pub(crate) fn folder(&self) -> &str {
-        &self.folder
-    }
-
     pub(crate) fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
     }

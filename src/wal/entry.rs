@@ -21,6 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use crc32fast::hash as crc32;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::buffer::Buffer;
 use datafusion::arrow::compute::concat_batches;
@@ -30,7 +31,6 @@ use datafusion::arrow::ipc::reader::StreamDecoder;
 use datafusion::arrow::ipc::writer::StreamWriter;
 use object_store::path::Path;
 
-use super::checksum::crc32;
 use super::conform::{to_row_form, to_stored_form};
 use super::frame::{self, Defect, Tag};
 use crate::error::{Error, Result};

@@ -25,7 +25,6 @@
 //! * Damage is an error. Nothing is skipped, cut or repaired.
 
 mod appender;
-mod checksum;
 mod conform;
 mod entry;
 mod frame;

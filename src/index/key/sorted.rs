@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use datafusion::arrow::array::{Array, BinaryArray};
+use datafusion::arrow::array::BinaryArray;
 use lance_core::utils::bloomfilter::sbbf::Sbbf;
 
 use super::hash::hash_key;
@@ -95,16 +95,6 @@ impl SortedKeys {
     /// Whether there is no key.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
-    }
-
-    /// Bytes of memory held.
-    pub(crate) fn bytes(&self) -> usize {
-        let keys = match &self.keys {
-            Keys::Fixed(keys) => keys.capacity() * size_of::<u64>(),
-            Keys::Bytes(keys) => keys.get_buffer_memory_size(),
-        };
-        let filter = self.filter.as_ref().map_or(0, Sbbf::size_bytes);
-        keys + self.rows.capacity() * size_of::<u64>() + filter
     }
 
     /// The smallest key.
