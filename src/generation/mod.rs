@@ -29,4 +29,4 @@ mod write;
 pub(crate) use open::Generation;
 pub(crate) use scan::{key_rows, scan_plan};
 pub(crate) use target::GenerationTarget;
-pub(crate) use write::{GenerationInput, WrittenGeneration, write_generation};
+pub(crate) use write::{GenerationInput, write_generation};

@@ -26,5 +26,5 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use model::{GenerationEntry, ShardManifest, ShardStatus};
+pub(crate) use model::{GenerationEntry, ShardManifest};
 pub(crate) use store::ManifestStore;

@@ -16,6 +16,7 @@ use object_store::{
 };
 use uuid::Uuid;
 
+use super::model::ShardStatus;
 use super::*;
 use crate::clock;
 use crate::error::ErrorKind;

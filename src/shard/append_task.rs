@@ -37,7 +37,7 @@ pub(crate) async fn run(state: Arc<ShardState>, mut appender: WalAppender) {
         };
         last_began = Some(clock::now());
         if let Err(error) = append(&state, &mut appender, &memtable).await {
-            state.cursors.fail(error);
+            state.fail(error);
             return;
         }
     }
@@ -110,9 +110,13 @@ async fn append(state: &ShardState, appender: &mut WalAppender, memtable: &Memta
         writer_epoch: state.writer_epoch,
         generation: Some(memtable.generation()),
     };
+    // The entry is about as large as its rows, and counts towards the limit of memory from
+    // before it is made until the store has it.
+    state
+        .entry_bytes
+        .store(pending.bytes as usize, Ordering::Relaxed);
     let entry = encode(&state.schema, &header, &pending.batches)?;
     let bytes = entry.bytes.len();
-    state.entry_bytes.store(bytes, Ordering::Relaxed);
     let appended = appender
         .append(entry.bytes, || state.manifests.epoch())
         .await;

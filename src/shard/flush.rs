@@ -62,7 +62,7 @@ async fn flush_until_done(state: &ShardState, memtable: &Arc<Memtable>) -> Resul
                 return Ok(());
             }
             Err(error) if error.kind() == ErrorKind::Fenced => {
-                state.cursors.fail(error.clone());
+                state.fail(error.clone());
                 return Err(error);
             }
             Err(error) => {
@@ -70,6 +70,7 @@ async fn flush_until_done(state: &ShardState, memtable: &Arc<Memtable>) -> Resul
                 tracing::warn!(
                     shard = %state.target.layout().shard(),
                     generation = memtable.generation(),
+                    wal_position = state.log_book.span(memtable.generation()).last,
                     failures,
                     %error,
                     "flush failed, trying again"

@@ -28,6 +28,8 @@ mod replay;
 mod rotation;
 mod state;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod tiers;
 mod writer;
 

@@ -181,11 +181,21 @@ impl ShardState {
         let _entered = span.enter();
         match memtable.apply_index() {
             Ok(()) => self.cursors.ring(),
-            Err(error) => {
-                tracing::error!(%error, "an index failed, the writer ends");
-                self.cursors.fail(error.context("index apply"));
-            }
+            Err(error) => self.fail(error.context("index apply")),
         }
+    }
+
+    /// Ends the writer for a reason that every later call will be given.
+    pub(crate) fn fail(&self, error: Error) {
+        tracing::error!(
+            shard = %self.target.layout().shard(),
+            generation = self.tiers.load().active.generation(),
+            wal_position = self.counters.last_position(),
+            kind = %error.kind(),
+            %error,
+            "the writer ends"
+        );
+        self.cursors.fail(error);
     }
 
     /// Seals the active memtable if it has rows. Returns the generation that everything
@@ -222,6 +232,14 @@ impl ShardState {
         if tiers.active.rows() == 0 {
             return;
         }
+        let span = tracing::debug_span!(
+            "freeze",
+            shard = %self.target.layout().shard(),
+            generation = tiers.active.generation(),
+            wal_position = self.counters.last_position(),
+            rows = tiers.active.rows()
+        );
+        let _entered = span.enter();
         let generation = tiers.active.generation() + 1;
         let next = Arc::new(Memtable::new(
             Arc::clone(&self.schema),
@@ -229,12 +247,6 @@ impl ShardState {
             generation,
             puts.taken,
         ));
-        tracing::debug!(
-            shard = %self.target.layout().shard(),
-            generation = tiers.active.generation(),
-            rows = tiers.active.rows(),
-            "memtable frozen"
-        );
         // A publish by the flush task may come between; `rcu` applies the change to what it left.
         self.tiers.rcu(|tiers| tiers.frozen_with(Arc::clone(&next)));
         self.wake_index.notify_one();

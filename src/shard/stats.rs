@@ -30,6 +30,11 @@ impl Counters {
         self.last_position.fetch_max(position, Ordering::Relaxed);
     }
 
+    /// The position of the newest entry that this writer knows of.
+    pub(crate) fn last_position(&self) -> u64 {
+        self.last_position.load(Ordering::Relaxed)
+    }
+
     /// The position of the newest entry that is known before this writer's first append.
     pub(crate) fn start_after(&self, position: u64) {
         self.last_position.fetch_max(position, Ordering::Relaxed);

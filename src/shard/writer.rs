@@ -174,6 +174,7 @@ impl ShardWriter {
         tracing::warn!(
             shard = %state.target.layout().shard(),
             generation = state.tiers.load().active.generation(),
+            wal_position = state.counters.last_position(),
             unflushed_bytes = state.unflushed_bytes(),
             limit,
             "backpressure: a put waits for memory"

@@ -138,6 +138,11 @@ impl MemWalTable {
         }))
     }
 
+    #[cfg(test)]
+    pub(crate) fn writer(&self) -> &ShardWriter {
+        &self.0.writer
+    }
+
     pub(crate) fn downgrade(&self) -> WeakTable {
         WeakTable(Arc::downgrade(&self.0))
     }

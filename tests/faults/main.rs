@@ -6,6 +6,7 @@ mod support;
 
 mod damage;
 mod limits;
+mod placement;
 mod store;
 mod visibility;
 

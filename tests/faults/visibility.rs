@@ -120,10 +120,14 @@ async fn fault_07_an_interval_groups_puts_and_idles_without_them() {
         "no puts, no entries"
     );
 
-    let puts = (0..100).map(|id| table.put(vec![rows(&[(id, id)])]).into_future());
-    let puts: Vec<_> = puts.map(Box::pin).collect();
-    for result in futures::future::join_all(puts).await {
-        result.unwrap();
+    // Every put has all the time of this thread to be appended alone, and none of the clock.
+    let mut puts = Vec::new();
+    for id in 0..100 {
+        puts.push(table.put_no_wait(vec![rows(&[(id, id)])]).await.unwrap());
+        settle().await;
+    }
+    for put in puts {
+        put.await.unwrap();
     }
     let entries = faults.count(Request::Put, "wal") - before;
     assert!(

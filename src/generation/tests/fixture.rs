@@ -1,5 +1,6 @@
 //! A base table, the rows of a generation, and questions about them.
 
+use crate::generation::write::WrittenGeneration;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{

@@ -24,10 +24,12 @@ use datafusion::arrow::array::BinaryBuilder;
 use datafusion::arrow::buffer::BooleanBuffer;
 use parking_lot::Mutex;
 
+#[cfg(test)]
+use super::Key;
 use super::arena::KeyArena;
 use super::hash::hash_key;
 use super::run::{RunCell, starts_at, stops_at};
-use super::{Key, KeyRef, Keys, SortedKeys};
+use super::{KeyRef, Keys, SortedKeys};
 use crate::error::{Error, Result};
 use crate::index::paged::Paged;
 
@@ -196,6 +198,7 @@ impl KeyMap {
     }
 
     /// The key of `row`, if it was inserted.
+    #[cfg(test)]
     pub(crate) fn key(&self, row: u32) -> Option<Key> {
         let mut key = None;
         self.for_each_key(row..row.saturating_add(1), |_, found| {
@@ -271,6 +274,7 @@ impl KeyMap {
     }
 
     /// The newest row of each key over all rows.
+    #[cfg(test)]
     pub(crate) fn seal(&self) -> SortedKeys {
         self.sorted(self.len())
     }

@@ -93,16 +93,19 @@ impl SortedKeys {
     }
 
     /// Whether there is no key.
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// The smallest key.
+    #[cfg(test)]
     pub(crate) fn min(&self) -> Option<KeyRef<'_>> {
         (!self.is_empty()).then(|| self.keys.get(0))
     }
 
     /// The largest key.
+    #[cfg(test)]
     pub(crate) fn max(&self) -> Option<KeyRef<'_>> {
         let last = self.len().checked_sub(1)?;
         Some(self.keys.get(last))

@@ -28,6 +28,7 @@ use object_store::{
 use parking_lot::Mutex;
 use uuid::Uuid;
 
+use super::entry::decode;
 use super::*;
 use crate::error::{ErrorKind, Result};
 use crate::layout::ShardLayout;
