@@ -13,6 +13,8 @@ use datafusion::common::extensions_options;
 
 use crate::error::{Error, Result};
 
+/// A clock can be wound forward by any option without overflow.
+const LONGEST_DURATION: Duration = Duration::from_secs(10 * 366 * 24 * 3_600);
 const MIB: usize = 1024 * 1024;
 /// Lance's writer refuses to open a table whose log has a generation above these.
 const LANCE_MAX_MEMTABLE_ROWS: usize = 100_000;
@@ -437,7 +439,8 @@ fn parse_duration(value: &str) -> Result<Duration> {
     number
         .checked_mul(millis_per_unit)
         .map(Duration::from_millis)
-        .ok_or_else(malformed)
+        .filter(|duration| *duration <= LONGEST_DURATION)
+        .ok_or_else(|| Error::invalid(format!("'{value}' is longer than ten years")))
 }
 
 fn parse_size(value: &str) -> Result<usize> {
@@ -508,6 +511,7 @@ mod tests {
             ("durable_write", "yes", "'true' or 'false'"),
             ("flush_interval", "100", "not a duration"),
             ("flush_interval", "0ms", "on_demand"),
+            ("max_memtable_age", "999999999h", "ten years"),
             ("max_memtable_size", "9999999999999GiB", "not a size"),
             ("max_memtable_rows", "0", "above 0"),
             ("max_memtable_rows", "100001", "Lance's own writer"),

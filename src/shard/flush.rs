@@ -126,14 +126,12 @@ pub(crate) async fn flush_memtable(
     };
     let bytes = memtable.bytes();
     let written = write_generation(target, input).await?;
-    let generation = Generation::open(target, number, &written.folder).await?;
-    let keyed = target.codec().is_some();
-    let generation = match keyed {
-        true => generation.with_keys(Arc::new(view.sorted_keys()), view.tombstones()),
-        false => generation,
-    };
     let publish = tracing::debug_span!("publish", shard = %target.layout().shard(), generation = number, wal_position = covered);
     let commit = manifests.commit(writer_epoch, |manifest| {
+        // An earlier attempt may have been published though its answer was lost.
+        if manifest.current_generation != number {
+            return;
+        }
         manifest.replay_after_wal_entry_position =
             manifest.replay_after_wal_entry_position.max(covered);
         manifest.wal_entry_position_last_seen = manifest.wal_entry_position_last_seen.max(covered);
@@ -146,7 +144,23 @@ pub(crate) async fn flush_memtable(
             primary_key_bytes: written.primary_key_bytes,
         });
     });
-    tracing::Instrument::instrument(commit, publish).await?;
+    let manifest = tracing::Instrument::instrument(commit, publish).await?;
+    let published = manifest
+        .generations
+        .iter()
+        .find(|entry| entry.generation == number)
+        .ok_or_else(|| {
+            Error::corrupt(format!(
+                "the manifest {} of the shard expects generation {}, and this writer has {number}; \
+                 open the table again",
+                manifest.version, manifest.current_generation
+            ))
+        })?;
+    let generation = Generation::open(target, number, &published.path).await?;
+    let generation = match target.codec() {
+        Some(_) => generation.with_keys(Arc::new(view.sorted_keys()), view.tombstones()),
+        None => generation,
+    };
     Ok(Arc::new(generation))
 }
 

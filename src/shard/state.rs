@@ -126,7 +126,9 @@ impl ShardState {
         if puts.closed {
             return Err(self.closed());
         }
-        if self.unflushed_bytes() + more.bytes > self.options.max_unflushed_size {
+        if self.unflushed_bytes() + more.bytes > self.options.max_unflushed_size
+            && self.holds_rows()
+        {
             self.rotate(&mut puts);
             return Ok(Admission::Full(put));
         }
@@ -283,6 +285,12 @@ impl ShardState {
             .map(|memtable| memtable.bytes() + memtable.index_bytes())
             .sum();
         memtables as usize + self.entry_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Whether waiting can make room: an empty shard takes any put that a memtable holds.
+    pub(crate) fn holds_rows(&self) -> bool {
+        let tiers = self.tiers.load();
+        tiers.active.rows() > 0 || !tiers.frozen.is_empty()
     }
 
     /// Bytes of rows that wait for the log.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 use crate::clock;
@@ -25,6 +25,7 @@ const CONCURRENT_OPENS: usize = 8;
 #[derive(Debug)]
 pub(crate) struct ShardWriter {
     state: Arc<ShardState>,
+    /// `None` once all have ended. Held by a close, for which a second one waits.
     tasks: Mutex<Option<JoinSet<()>>>,
 }
 
@@ -179,9 +180,10 @@ impl ShardWriter {
             limit,
             "backpressure: a put waits for memory"
         );
-        let room = state
-            .cursors
-            .wait_for(|| (state.unflushed_bytes() + more <= limit).then_some(()));
+        let room = state.cursors.wait_for(|| {
+            let fits = state.unflushed_bytes() + more <= limit || !state.holds_rows();
+            fits.then_some(())
+        });
         clock::within(
             state.options.backpressure_timeout,
             || {
@@ -232,17 +234,19 @@ impl ShardWriter {
     pub(crate) async fn close(&self) -> Result<()> {
         let state = &self.state;
         state.refuse_puts();
-        let tasks = self.tasks.lock().take();
-        if let Some(mut tasks) = tasks {
+        let mut held = self.tasks.lock().await;
+        if let Some(tasks) = held.as_mut() {
             state.wake_append.notify_one();
             state.wake_index.notify_one();
             state.wake_flush.notify_one();
+            // They stay in their place: a close that is dropped half-way can be repeated.
             while let Some(ended) = tasks.join_next().await {
                 ended.map_err(|error| {
                     Error::internal(format!("a task of the writer ended early: {error}"))
                 })?;
             }
         }
+        *held = None;
         if let Some(error) = state.cursors.failure()
             && error.kind() != crate::error::ErrorKind::Closed
         {

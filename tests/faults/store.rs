@@ -7,7 +7,9 @@ use std::future::Future;
 use datafusion_memwal::ErrorKind;
 
 use super::support::fault_store::{Fault, Faults, Request};
-use super::support::tables::{create, keys, open, read_everywhere, rows, shared_uri};
+use super::support::tables::{
+    builder, create, keys, open, read_everywhere, rows, schema, shared_uri,
+};
 use super::{is_waiting, settle};
 
 const ON_DEMAND: (&str, &str) = ("flush_interval", "on_demand");
@@ -91,6 +93,51 @@ async fn a04_a_flush_that_fails_is_repeated_before_the_next_is_published() {
     let table = open(&uri, &faults).await;
     assert_eq!(table.stats().generations, 3);
     assert_eq!(read_everywhere(&table).await.len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_publish_whose_answer_is_lost_is_not_repeated() {
+    let (uri, faults) = (shared_uri(), Faults::new());
+    let table = builder(&uri, &faults, &[ON_DEMAND])
+        .create(schema(), &[])
+        .await
+        .unwrap();
+    table.put(vec![rows(&[(1, 1)])]).await.unwrap();
+    // The commit takes effect, and neither its answer nor any look at it comes through.
+    faults.add(Request::Put, ".binpb", Fault::LoseAnswer, 1);
+    faults.add(Request::Get, ".binpb", Fault::Fail, 15);
+    table.flush().await.unwrap();
+    faults.heal();
+    for table in [table, open(&uri, &faults).await] {
+        if !table.is_open() {
+            continue;
+        }
+        let tiers = table.tiers().await.unwrap();
+        let visible: u64 = tiers.iter().filter_map(|tier| tier.visible_rows).sum();
+        assert_eq!(visible, 1, "{tiers:?}");
+        let generations = tiers.iter().filter(|tier| tier.tier == "generation");
+        assert_eq!(generations.count(), 1, "{tiers:?}");
+    }
+}
+
+#[tokio::test]
+async fn two_closes_at_once_both_wait_for_the_log() {
+    let (uri, faults) = (shared_uri(), Faults::new());
+    let options = [("durable_write", "false"), ("flush_interval", "1h")];
+    let table = create(&uri, &faults, &options).await;
+    table.put(vec![rows(&[(1, 1)])]).await.unwrap();
+    settle().await;
+    table.put(vec![rows(&[(2, 2)])]).await.unwrap();
+    faults.add(Request::Put, "/wal/", Fault::Block, usize::MAX);
+    let closes = [table.clone(), table.clone()]
+        .map(|table| tokio::spawn(async move { table.close().await }));
+    settle().await;
+    assert!(closes.iter().all(|close| !close.is_finished()));
+    faults.heal();
+    for close in closes {
+        close.await.unwrap().unwrap();
+    }
+    assert_eq!(read_everywhere(&open(&uri, &faults).await).await.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
