@@ -13,7 +13,10 @@
 //! A version or position is written as its 64 bits in reverse order, so that
 //! neighbouring numbers fall into different partitions of an object store.
 
+use std::path::PathBuf;
+
 use object_store::path::Path;
+use percent_encoding::percent_decode_str;
 use uuid::Uuid;
 
 /// The folder beside a table's data that holds its shards.
@@ -85,6 +88,19 @@ impl ShardLayout {
     /// The same folder as a suffix of the table's URI, as readers resolve it.
     pub(crate) fn generation_suffix(&self, folder: &str) -> String {
         format!("{MEM_WAL_DIR}/{}/{folder}", self.shard.hyphenated())
+    }
+}
+
+/// The path of a location on local disk, `None` for another store. A `file://` URL has
+/// its percent signs decoded, a plain path is taken as it is.
+pub(crate) fn local_path(location: &str) -> Option<PathBuf> {
+    match location.split_once("://") {
+        Some(("file", path)) => {
+            let decoded = percent_decode_str(path).decode_utf8().ok()?;
+            Some(PathBuf::from(decoded.as_ref()))
+        }
+        Some(_) => None,
+        None => Some(PathBuf::from(location)),
     }
 }
 

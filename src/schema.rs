@@ -50,6 +50,8 @@ impl TableSchema {
     pub(crate) fn from_base(table: &str, base: &LanceSchema) -> Result<Self> {
         let arrow = Schema::from(base);
         refuse_reserved_names(table, &arrow)?;
+        refuse_narrow_dictionaries(table, &arrow)?;
+        refuse_odd_vectors(table, &arrow)?;
         refuse_blobs(table, &base.fields)?;
         let key = base
             .unenforced_primary_key()
@@ -157,6 +159,7 @@ pub(crate) fn declare(table: &str, schema: &Schema, key: &[String]) -> Result<Sc
         )));
     }
     refuse_reserved_names(table, schema)?;
+    refuse_odd_vectors(table, schema)?;
     let mut seen = HashSet::new();
     for field in schema.fields() {
         if !seen.insert(field.name()) {
@@ -232,10 +235,23 @@ pub(crate) fn plain_type(data_type: &DataType) -> DataType {
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(child).collect()),
         DataType::Map(entries, sorted) => DataType::Map(child(entries), *sorted),
         DataType::Dictionary(index, value) => {
-            DataType::Dictionary(index.clone(), Box::new(plain_type(value)))
+            // Rows of many puts share one dictionary when they are joined and stored, which
+            // a narrow index cannot number.
+            let index = match index.as_ref() {
+                narrow if is_narrow(narrow) => &DataType::Int32,
+                wide => wide,
+            };
+            DataType::Dictionary(Box::new(index.clone()), Box::new(plain_type(value)))
         }
         other => other.clone(),
     }
+}
+
+fn is_narrow(index: &DataType) -> bool {
+    matches!(
+        index,
+        DataType::Int8 | DataType::UInt8 | DataType::Int16 | DataType::UInt16
+    )
 }
 
 fn plain_field(field: &Field) -> Field {
@@ -279,6 +295,46 @@ fn refuse_reserved_names(table: &str, schema: &Schema) -> Result<()> {
         if RESERVED_COLUMNS.contains(&name) || lance_core::is_system_column(name) {
             return Err(Error::invalid(format!(
                 "table '{table}': the column name '{name}' is reserved; rename the column"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Lance stores vectors of numbers. Others it takes, and cannot read them back.
+fn refuse_odd_vectors(table: &str, schema: &Schema) -> Result<()> {
+    fn is_stored(item: &DataType) -> bool {
+        match item {
+            DataType::FixedSizeList(item, _) => is_stored(item.data_type()),
+            item => item.is_primitive() || *item == DataType::Boolean,
+        }
+    }
+    for field in schema.flattened_fields() {
+        if !matches!(field.data_type(), DataType::FixedSizeList(..)) || is_stored(field.data_type())
+        {
+            continue;
+        }
+        return Err(Error::unsupported(format!(
+            "table '{table}': the column '{}' is of type {}; a vector holds numbers, use a list \
+             for anything else",
+            field.name(),
+            field.data_type()
+        )));
+    }
+    Ok(())
+}
+
+/// A dataset that somebody else wrote may have dictionaries that our memtables cannot join.
+fn refuse_narrow_dictionaries(table: &str, schema: &Schema) -> Result<()> {
+    for field in schema.flattened_fields() {
+        if let DataType::Dictionary(index, _) = field.data_type()
+            && is_narrow(index)
+        {
+            return Err(Error::unsupported(format!(
+                "table '{table}': the column '{}' is of type {}, whose index is too narrow for \
+                 rows of many puts; rewrite the dataset with an index of 32 bits",
+                field.name(),
+                field.data_type()
             )));
         }
     }

@@ -11,7 +11,7 @@ use datafusion::arrow::datatypes::DataType;
 use crate::error::Result;
 
 /// A batch that retains more than this many times its payload is copied.
-const MAX_RETAINED: usize = 4;
+const MAX_RETAINED: usize = 2;
 
 /// Retained memory that is not worth a copy: builders round up, and small batches
 /// are joined soon.

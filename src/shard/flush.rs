@@ -56,8 +56,11 @@ async fn flush_until_done(state: &ShardState, memtable: &Arc<Memtable>) -> Resul
                     .tiers
                     .rcu(|tiers| tiers.published(Arc::clone(&generation)));
                 state.log_book.forget(memtable.generation());
-                *state.flush_failure.lock() = None;
+                state.flush_failure.lock().last = None;
                 state.counters.note_flush(memtable.rows());
+                if let Some(let_go) = state.on_publish.get() {
+                    let_go();
+                }
                 state.cursors.ring();
                 return Ok(());
             }
@@ -76,13 +79,17 @@ async fn flush_until_done(state: &ShardState, memtable: &Arc<Memtable>) -> Resul
                     "flush failed, trying again"
                 );
                 if failures >= FAILURES_BEFORE_REPORT {
-                    *state.flush_failure.lock() = Some((memtable.generation(), error.clone()));
+                    state.report_flush_failure(memtable.generation(), error.clone());
                     state.cursors.ring();
                     if state.closing.load(Ordering::Acquire) {
                         return Err(error);
                     }
                 }
-                clock::sleep(clock::backoff(RETRY_BASE_DELAY, failures)).await;
+                let pause = clock::sleep(clock::backoff(RETRY_BASE_DELAY, failures));
+                tokio::select! {
+                    () = pause => {}
+                    () = state.wake_flush.notified() => {}
+                }
             }
         }
     }
@@ -166,13 +173,10 @@ pub(crate) async fn flush_memtable(
 
 /// The error of a flush that a caller waits for, if its retries have been failing.
 pub(crate) fn reported_failure(state: &ShardState) -> Option<Error> {
-    state
-        .flush_failure
-        .lock()
-        .as_ref()
-        .map(|(generation, error)| {
-            error
-                .clone()
-                .context(format!("flush of generation {generation} keeps failing"))
-        })
+    let failure = state.flush_failure.lock();
+    failure.last.as_ref().map(|(generation, error)| {
+        error
+            .clone()
+            .context(format!("flush of generation {generation} keeps failing"))
+    })
 }

@@ -20,6 +20,7 @@
 
 mod append_task;
 mod cursors;
+mod drain;
 mod flush;
 mod index_task;
 mod log_book;
@@ -28,6 +29,7 @@ mod replay;
 mod rotation;
 mod state;
 mod stats;
+mod supervise;
 #[cfg(test)]
 mod tests;
 mod tiers;

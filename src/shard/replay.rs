@@ -2,7 +2,8 @@
 //!
 //! A memtable ends where its entries end. Entries carry the generation they belong to, so
 //! a larger generation seals the memtable before it; entries without one (a writer that
-//! keeps no memtable) are divided by the same rule as the live path. A generation that the
+//! keeps no memtable) are divided by the same rule as the live path, and sealed before new rows
+//! are put beside them. A generation that the
 //! log names is never divided, even if the limits were lowered since: a reader skips every
 //! entry below the manifest's generation, so the second half would be lost with the next
 //! crash. Each sealed memtable is flushed before the next one grows, which bounds memory to
@@ -41,8 +42,10 @@ struct Replay<'a> {
     options: &'a TableOptions,
     writer_epoch: u64,
     active: Arc<Memtable>,
-    /// The generation that the entries of the active memtable name.
+    /// The largest generation that an entry has named so far.
     stamp: Option<u64>,
+    /// Whether the active memtable has rows of entries that do not carry its number.
+    is_misnumbered: bool,
     flushed: Vec<Arc<Generation>>,
     taken: u64,
     log_book: LogBook,
@@ -78,6 +81,7 @@ pub(crate) async fn replay(
             0,
         )),
         stamp: None,
+        is_misnumbered: false,
         flushed: Vec::new(),
         taken: 0,
         log_book: LogBook::default(),
@@ -109,6 +113,7 @@ pub(crate) async fn replay(
             replay.take(position, entry).await?;
         }
     }
+    replay.finish().await?;
     Ok(Replayed {
         active: replay.active,
         flushed: replay.flushed,
@@ -142,6 +147,7 @@ impl Replay<'_> {
         stamp: Option<u64>,
         more: &Fill,
     ) -> Result<()> {
+        let number = self.active.generation();
         let rotate = match (self.stamp, stamp) {
             (Some(before), Some(now)) if now < before => {
                 return Err(Error::corrupt(format!(
@@ -150,12 +156,24 @@ impl Replay<'_> {
                 )));
             }
             (Some(before), Some(now)) => now > before,
+            // A number may be sealed only when no later entry carries it: such an entry
+            // would be skipped by the next replay.
+            (None, Some(now)) => now > number,
             (None, None) => self.fill().would_overflow(more, self.options),
-            // One kind of writer took over from the other.
-            _ => self.active.rows() > 0,
+            (Some(_), None) => false,
         };
-        self.stamp = stamp;
+        self.stamp = stamp.or(self.stamp);
         if rotate && self.active.rows() > 0 {
+            self.seal().await?;
+        }
+        self.is_misnumbered |= stamp != Some(self.active.generation());
+        Ok(())
+    }
+
+    /// Seals a memtable whose entries do not all carry its number, before new rows join it
+    /// under that number.
+    async fn finish(&mut self) -> Result<()> {
+        if self.is_misnumbered && self.active.rows() > 0 {
             self.seal().await?;
         }
         Ok(())
@@ -185,6 +203,7 @@ impl Replay<'_> {
         )
         .await?;
         self.log_book.forget(number);
+        self.is_misnumbered = false;
         self.flushed.push(generation);
         self.active = Arc::new(Memtable::new(
             Arc::clone(self.target.schema()),

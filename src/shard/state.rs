@@ -1,7 +1,8 @@
 //! What the put path and the background tasks of one writer share.
 
-use std::sync::Arc;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -29,7 +30,6 @@ const INLINE_INDEX_ROWS: usize = 4_096;
 const JOINED_ROWS: usize = 8_192;
 
 /// Everything of one writer but its tasks.
-#[derive(Debug)]
 pub(crate) struct ShardState {
     pub(crate) schema: Arc<TableSchema>,
     pub(crate) codec: Option<KeyCodec>,
@@ -43,14 +43,24 @@ pub(crate) struct ShardState {
     pub(crate) counters: Counters,
     /// Serialises appends to the memtable and rotations; held for no await.
     puts: Mutex<Puts>,
-    /// The last failure of the flush that is being retried, by generation.
-    pub(crate) flush_failure: Mutex<Option<(u64, Error)>>,
+    pub(crate) flush_failure: Mutex<FlushFailure>,
     pub(crate) closing: AtomicBool,
     /// Size of the log entry that is being appended.
     pub(crate) entry_bytes: AtomicUsize,
+    /// Told after each publish, so that what was read from memory can be let go.
+    pub(crate) on_publish: OnceLock<Box<dyn Fn() + Send + Sync>>,
     pub(crate) wake_append: Notify,
     pub(crate) wake_index: Notify,
     pub(crate) wake_flush: Notify,
+}
+
+/// What became of the flush that is being retried.
+#[derive(Debug, Default)]
+pub(crate) struct FlushFailure {
+    /// How often a failure was reported over the life of this writer.
+    count: u64,
+    /// The last one, by generation; `None` after a success.
+    pub(crate) last: Option<(u64, Error)>,
 }
 
 /// What only the holder of the put lock knows.
@@ -90,6 +100,15 @@ pub(crate) enum Admission {
     Full(Vec<PreparedBatch>),
 }
 
+impl fmt::Debug for ShardState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShardState")
+            .field("table", &self.schema.table())
+            .field("writer_epoch", &self.writer_epoch)
+            .finish_non_exhaustive()
+    }
+}
+
 impl ShardState {
     pub(crate) fn new(parts: ShardParts) -> Self {
         Self {
@@ -108,9 +127,10 @@ impl ShardState {
                 taken: parts.taken,
                 closed: false,
             }),
-            flush_failure: Mutex::new(None),
+            flush_failure: Mutex::default(),
             closing: AtomicBool::new(false),
             entry_bytes: AtomicUsize::new(0),
+            on_publish: OnceLock::new(),
             wake_append: Notify::new(),
             wake_index: Notify::new(),
             wake_flush: Notify::new(),
@@ -121,14 +141,13 @@ impl ShardState {
     /// snapshot ever ends inside it.
     pub(crate) fn admit(&self, put: Vec<PreparedBatch>) -> Result<Admission> {
         let more = fill_of(&put);
+        let needed = memory_of(&put);
         let mut puts = self.puts.lock();
         self.cursors.check()?;
         if puts.closed {
             return Err(self.closed());
         }
-        if self.unflushed_bytes() + more.bytes > self.options.max_unflushed_size
-            && self.holds_rows()
-        {
+        if self.unflushed_bytes() + needed > self.options.max_unflushed_size && self.holds_rows() {
             self.rotate(&mut puts);
             return Ok(Admission::Full(put));
         }
@@ -185,6 +204,17 @@ impl ShardState {
             Ok(()) => self.cursors.ring(),
             Err(error) => self.fail(error.context("index apply")),
         }
+    }
+
+    /// How often a flush has been reported as failing.
+    pub(crate) fn flush_failures(&self) -> u64 {
+        self.flush_failure.lock().count
+    }
+
+    pub(crate) fn report_flush_failure(&self, generation: u64, error: Error) {
+        let mut failure = self.flush_failure.lock();
+        failure.count += 1;
+        failure.last = Some((generation, error));
     }
 
     /// Ends the writer for a reason that every later call will be given.
@@ -324,6 +354,21 @@ impl ShardState {
             format!("table '{}' was closed; open it again", self.schema.table()),
         )
     }
+}
+
+/// The memory that a put will take, an estimate for its part of the key index included.
+pub(crate) fn memory_of(put: &[PreparedBatch]) -> usize {
+    /// A row of the key index, at a moment when its hash table has just grown.
+    const INDEX_BYTES_PER_ROW: usize = 40;
+    put.iter()
+        .map(|batch| {
+            let index = match &batch.keys {
+                None => 0,
+                Some(keys) => batch.rows.num_rows() * INDEX_BYTES_PER_ROW + keys.bytes(),
+            };
+            batch.bytes + index
+        })
+        .sum()
 }
 
 /// What a put adds to a memtable.

@@ -11,8 +11,10 @@ use crate::generation::{Generation, GenerationTarget};
 use crate::manifest::{ManifestStore, ShardManifest};
 use crate::memtable::PreparedBatch;
 use crate::options::TableOptions;
+use crate::shard::drain::{drain, wait_for_predecessor};
 use crate::shard::replay::replay;
-use crate::shard::state::{Admission, ShardParts, ShardState, Ticket, fill_of};
+use crate::shard::state::{Admission, ShardParts, ShardState, Ticket, fill_of, memory_of};
+use crate::shard::supervise::supervised;
 use crate::shard::tiers::Tiers;
 use crate::shard::{append_task, flush, index_task};
 use crate::wal::{WalAppender, find_tip};
@@ -56,6 +58,7 @@ impl ShardWriter {
         shard_spec_id: u32,
         compacted: u64,
     ) -> Result<Self> {
+        wait_for_predecessor(&target.uri("")).await;
         let manifests = ManifestStore::new(Arc::clone(target.store()), target.layout().clone());
         let manifest = manifests.claim(shard_spec_id).await?;
         let lower_bound = manifest
@@ -99,9 +102,11 @@ impl ShardWriter {
         state.counters.start_after(appender.next_position() - 1);
         state.freeze_if_full();
         let mut tasks = JoinSet::new();
-        tasks.spawn(append_task::run(Arc::clone(&state), appender));
-        tasks.spawn(index_task::run(Arc::clone(&state)));
-        tasks.spawn(flush::run(Arc::clone(&state)));
+        let watch = || Arc::clone(&state);
+        let append = append_task::run(watch(), appender);
+        tasks.spawn(supervised(watch(), "append", append));
+        tasks.spawn(supervised(watch(), "index", index_task::run(watch())));
+        tasks.spawn(supervised(watch(), "flush", flush::run(watch())));
         Ok(Self {
             state,
             tasks: Mutex::new(Some(tasks)),
@@ -168,7 +173,7 @@ impl ShardWriter {
     }
 
     async fn wait_for_memory(&self, put: &[PreparedBatch]) -> Result<()> {
-        let more = fill_of(put).bytes;
+        let more = memory_of(put);
         let state = &self.state;
         let limit = state.options.max_unflushed_size;
         state.counters.note_backpressure();
@@ -188,9 +193,11 @@ impl ShardWriter {
             state.options.backpressure_timeout,
             || {
                 format!(
-                    "table '{}': {limit} bytes are waiting for the object store, retry when it \
+                    "table '{}': {} bytes are held until the object store takes them, and \
+                     'max_unflushed_size' is {limit}; nothing was written, retry when the store \
                      has caught up",
-                    state.schema.table()
+                    state.schema.table(),
+                    state.unflushed_bytes()
                 )
             },
             room,
@@ -205,6 +212,9 @@ impl ShardWriter {
         let Some(last) = state.freeze()? else {
             return Ok(None);
         };
+        // Failures from before this call say nothing about it; a retry that sleeps is woken.
+        let failures_before = state.flush_failures();
+        state.wake_flush.notify_one();
         state
             .cursors
             .wait_for(|| {
@@ -220,7 +230,10 @@ impl ShardWriter {
                         .rfind(|generation| generation.number() <= last);
                     return Some(Ok(newest.cloned()));
                 }
-                flush::reported_failure(state).map(Err)
+                (state.flush_failures() > failures_before)
+                    .then(|| flush::reported_failure(state))
+                    .flatten()
+                    .map(Err)
             })
             .await?
     }
@@ -240,11 +253,8 @@ impl ShardWriter {
             state.wake_index.notify_one();
             state.wake_flush.notify_one();
             // They stay in their place: a close that is dropped half-way can be repeated.
-            while let Some(ended) = tasks.join_next().await {
-                ended.map_err(|error| {
-                    Error::internal(format!("a task of the writer ended early: {error}"))
-                })?;
-            }
+            // One that panicked has left its reason as the failure of the writer.
+            while tasks.join_next().await.is_some() {}
         }
         *held = None;
         if let Some(error) = state.cursors.failure()
@@ -259,9 +269,13 @@ impl ShardWriter {
 }
 
 impl Drop for ShardWriter {
-    /// The tasks end with their set; whoever still waits for them is told.
+    /// The tasks end with their set, after a last append where rows would be lost; whoever
+    /// still waits for them is told.
     fn drop(&mut self) {
-        self.state.cursors.fail(self.state.closed());
+        let tasks = self.tasks.get_mut().take();
+        if !tasks.is_some_and(|tasks| drain(&self.state, tasks)) {
+            self.state.cursors.fail(self.state.closed());
+        }
     }
 }
 

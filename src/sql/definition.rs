@@ -2,30 +2,35 @@
 
 use datafusion::arrow::datatypes::{DataType, Field, TimeUnit};
 
+use datafusion::sql::parser::DFParser;
+
 use crate::table::MemWalTable;
 
 /// The statement that creates `table` again, from what is stored rather than from what
 /// once was typed.
 ///
-/// A type for which DataFusion's SQL has no name is given by Arrow's.
+/// Where SQL cannot spell a type exactly, the statement has no column list: run at the
+/// same location it opens the same table, and elsewhere it says that nothing is there.
 pub(crate) fn create_statement(name: &str, table: &MemWalTable) -> String {
     let schema = table.schema();
-    let mut lines: Vec<String> = schema.fields().iter().map(|field| column(field)).collect();
+    let columns: Option<Vec<String>> = schema.fields().iter().map(|field| column(field)).collect();
     let key: Vec<String> = table
         .primary_key()
         .iter()
         .filter_map(|&index| schema.fields().get(index))
         .map(|field| identifier(field.name()))
         .collect();
-    if !key.is_empty() {
-        lines.push(format!("PRIMARY KEY ({})", key.join(", ")));
+    let mut statement = format!("CREATE EXTERNAL TABLE {}", identifier(name));
+    if let Some(mut lines) = columns {
+        if !key.is_empty() {
+            lines.push(format!("PRIMARY KEY ({})", key.join(", ")));
+        }
+        statement.push_str(&format!(" (\n  {}\n)", lines.join(",\n  ")));
     }
-    let mut statement = format!(
-        "CREATE EXTERNAL TABLE {} (\n  {}\n) STORED AS MEMWAL LOCATION {}",
-        identifier(name),
-        lines.join(",\n  "),
+    statement.push_str(&format!(
+        " STORED AS MEMWAL LOCATION {}",
         literal(table.uri())
-    );
+    ));
     let options: Vec<String> = table
         .options()
         .changed_pairs()
@@ -38,29 +43,22 @@ pub(crate) fn create_statement(name: &str, table: &MemWalTable) -> String {
     statement
 }
 
-fn column(field: &Field) -> String {
+fn column(field: &Field) -> Option<String> {
     let null = if field.is_nullable() { "" } else { " NOT NULL" };
-    format!(
-        "{} {}{null}",
-        identifier(field.name()),
-        sql_type(field.data_type())
-    )
+    let data_type = sql_type(field.data_type())?;
+    Some(format!("{} {data_type}{null}", identifier(field.name())))
 }
 
-/// Quoted unless SQL reads it as it stands.
+/// Quoted unless SQL reads it as it stands, wherever the statement has names.
 fn identifier(name: &str) -> String {
-    const RESERVED: [&str; 24] = [
-        "all", "and", "as", "by", "case", "create", "from", "group", "having", "in", "join", "key",
-        "limit", "not", "null", "on", "or", "order", "primary", "select", "table", "union",
-        "unique", "where",
-    ];
-    let mut characters = name.chars();
-    let is_plain = characters
-        .next()
-        .is_some_and(|first| first.is_ascii_lowercase() || first == '_')
-        && characters.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
-        && !RESERVED.contains(&name);
-    match is_plain {
+    let is_plain = name
+        .chars()
+        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let statement = format!(
+        "CREATE EXTERNAL TABLE {name} ({name} INT, s STRUCT<{name} INT>, PRIMARY KEY ({name})) \
+         STORED AS MEMWAL LOCATION ''; SELECT {name} FROM {name}"
+    );
+    match is_plain && DFParser::parse_sql(&statement).is_ok() {
         true => name.to_string(),
         false => format!("\"{}\"", name.replace('"', "\"\"")),
     }
@@ -70,8 +68,9 @@ fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-fn sql_type(data_type: &DataType) -> String {
-    match data_type {
+/// The SQL name of a type, `None` where DataFusion would read another type from it.
+fn sql_type(data_type: &DataType) -> Option<String> {
+    Some(match data_type {
         DataType::Boolean => "BOOLEAN".into(),
         DataType::Int8 => "TINYINT".into(),
         DataType::Int16 => "SMALLINT".into(),
@@ -83,9 +82,7 @@ fn sql_type(data_type: &DataType) -> String {
         DataType::UInt64 => "BIGINT UNSIGNED".into(),
         DataType::Float32 => "FLOAT".into(),
         DataType::Float64 => "DOUBLE".into(),
-        DataType::Decimal128(precision, scale) | DataType::Decimal256(precision, scale) => {
-            format!("DECIMAL({precision}, {scale})")
-        }
+        DataType::Decimal128(precision, scale) => format!("DECIMAL({precision}, {scale})"),
         DataType::Utf8 => "VARCHAR".into(),
         DataType::Binary => "BYTEA".into(),
         DataType::Date32 => "DATE".into(),
@@ -96,23 +93,26 @@ fn sql_type(data_type: &DataType) -> String {
             TimeUnit::Microsecond => "TIMESTAMP(6)".into(),
             TimeUnit::Nanosecond => "TIMESTAMP".into(),
         },
-        DataType::List(item) => format!("{}[]", sql_type(item.data_type())),
-        DataType::FixedSizeList(item, size) => format!("{}[{size}]", sql_type(item.data_type())),
+        DataType::List(item) => format!("{}[]", item_type(item)?),
+        DataType::FixedSizeList(item, size) => format!("{}[{size}]", item_type(item)?),
         DataType::Struct(fields) => {
-            let fields: Vec<String> = fields
+            let fields = fields
                 .iter()
                 .map(|field| {
-                    format!(
-                        "{} {}",
-                        identifier(field.name()),
-                        sql_type(field.data_type())
-                    )
+                    let data_type = sql_type(field.data_type())?;
+                    let name = identifier(field.name());
+                    field.is_nullable().then(|| format!("{name} {data_type}"))
                 })
-                .collect();
+                .collect::<Option<Vec<_>>>()?;
             format!("STRUCT<{}>", fields.join(", "))
         }
-        other => other.to_string(),
-    }
+        _ => return None,
+    })
+}
+
+/// Brackets after `>` would bind to the last field of a struct.
+fn item_type(item: &Field) -> Option<String> {
+    sql_type(item.data_type()).filter(|name| item.is_nullable() && !name.ends_with('>'))
 }
 
 #[cfg(test)]
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn names_are_quoted_where_sql_would_read_them_otherwise() {
-        let quoted: Vec<String> = ["id", "Id", "a b", "select", "a\"b", "日本"]
+        let quoted: Vec<String> = ["id", "Id", "a b", "check", "a\"b", "日本"]
             .iter()
             .map(|name| identifier(name))
             .collect();
@@ -131,7 +131,7 @@ mod tests {
             "id",
             "\"Id\"",
             "\"a b\"",
-            "\"select\"",
+            "\"check\"",
             "\"a\"\"b\"",
             "\"日本\"",
         ];
@@ -142,7 +142,11 @@ mod tests {
     fn nested_types_have_sql_names() {
         let item = |data_type| Arc::new(Field::new("item", data_type, true));
         let vector = DataType::FixedSizeList(item(DataType::Float32), 4);
-        assert_eq!(sql_type(&vector), "FLOAT[4]");
-        assert_eq!(sql_type(&DataType::List(item(vector))), "FLOAT[4][]");
+        assert_eq!(sql_type(&vector).as_deref(), Some("FLOAT[4]"));
+        let list = DataType::List(item(vector));
+        assert_eq!(sql_type(&list).as_deref(), Some("FLOAT[4][]"));
+        let fields = vec![Field::new("a", list, true)];
+        let list = DataType::List(item(DataType::Struct(fields.into())));
+        assert_eq!(sql_type(&list), None);
     }
 }

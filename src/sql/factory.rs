@@ -131,7 +131,8 @@ fn refuse_clauses(name: &str, cmd: &CreateExternalTable) -> Result<()> {
         (
             cmd.or_replace,
             "OR REPLACE",
-            "use DROP TABLE first, which leaves the data where they are",
+            "use DROP TABLE and CREATE; if a table of this name was there, the session has \
+             dropped it, and its data is where it was",
         ),
     ];
     for (given, clause, remedy) in clauses {

@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use crate::error::{Error, Result};
+use crate::layout::local_path;
 
 /// The location that a table is opened by: paths become absolute, without `.`, `..`,
 /// links or a slash at the end; URLs of object stores stay as they are.
@@ -17,10 +18,8 @@ pub(crate) fn clean_location(table: &str, location: &str) -> Result<String> {
             "table '{table}' needs a LOCATION: a directory or the URL of an object store"
         )));
     }
-    let path = match location.split_once("://") {
-        Some(("file", path)) if !path.contains('%') => path,
-        Some(_) => return Ok(location.trim_end_matches('/').to_string()),
-        None => location,
+    let Some(path) = local_path(location) else {
+        return Ok(location.trim_end_matches('/').to_string());
     };
     let unusable = |error: std::io::Error| {
         Error::invalid(format!(
@@ -71,7 +70,14 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let root = root.to_str().unwrap();
         let expected = format!("{root}/t");
-        for spelling in ["{}/t", "{}/t/", "{}/./t", "{}/x/../t", "file://{}/t"] {
+        for spelling in [
+            "{}/t",
+            "{}/t/",
+            "{}/./t",
+            "{}/x/../t",
+            "file://{}/t",
+            "file://{}/%74",
+        ] {
             let location = spelling.replace("{}", root);
             assert_eq!(
                 clean_location("t", &location).unwrap(),

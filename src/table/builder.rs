@@ -1,29 +1,30 @@
 //! Makes a table or opens one that is there.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use datafusion::arrow::array::{RecordBatch, RecordBatchIterator, new_null_array};
-use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::arrow::array::RecordBatchIterator;
+use datafusion::arrow::datatypes::SchemaRef;
 use lance::Dataset;
 use lance::dataset::builder::DatasetBuilder;
 use lance::dataset::mem_wal::DatasetMemWalExt;
 use lance::dataset::{InsertBuilder, WriteMode, WriteParams};
 use lance::session::Session;
+use lance_core::datatypes::Schema as LanceSchema;
+use lance_file::version::{ConcreteFileVersion, LanceFileVersion};
 use lance_io::object_store::ObjectStoreParams;
 use lance_table::system_index::mem_wal::MemWalIndexDetails;
 use uuid::Uuid;
 
-use crate::clock;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::generation::GenerationTarget;
-use crate::layout::{ShardLayout, UNSHARDED_SHARD, mem_wal_root};
+use crate::layout::{ShardLayout, UNSHARDED_SHARD, local_path, mem_wal_root};
 use crate::options::TableOptions;
 use crate::schema::{TableSchema, declare};
 use crate::shard::ShardWriter;
 use crate::table::base::BaseTier;
 use crate::table::handle::MemWalTable;
+use crate::table::probe::probe_encoding;
 
 /// The transform of a sharding spec that sends every row to one shard.
 const UNSHARDED_TRANSFORM: &str = "unsharded";
@@ -125,13 +126,17 @@ impl TableBuilder {
         let declared = declare(&self.name, &schema, key)?;
         let options = self.changed(TableOptions::default())?;
         if self.exists().await? {
+            if let Some(mut unfinished) = self.load_unfinished(&declared).await? {
+                self.initialize(&mut unfinished, &options).await?;
+                return self.start(unfinished, options).await;
+            }
             return Err(Error::invalid(format!(
                 "table '{}': a table already lies at '{}'; open it, or choose another location",
                 self.name, self.uri
             )));
         }
         self.check_writable()?;
-        probe_encoding(&self.name, &declared).await?;
+        probe_encoding(&self.name, &declared, None).await?;
         let params = WriteParams {
             mode: WriteMode::Create,
             store_params: self.store_params.clone(),
@@ -144,9 +149,7 @@ impl TableBuilder {
             .execute_stream(empty)
             .await
             .map_err(|error| self.context(error))?;
-        initialize(&mut dataset, &options)
-            .await
-            .map_err(|error| error.context(format!("table '{}'", self.name)))?;
+        self.initialize(&mut dataset, &options).await?;
         self.start(dataset, options).await
     }
 
@@ -166,7 +169,17 @@ impl TableBuilder {
             )));
         };
         // Everything that can be refused is refused before the first write.
-        TableSchema::from_base(&self.name, dataset.schema())?;
+        let schema = TableSchema::from_base(&self.name, dataset.schema())?;
+        let format = dataset.manifest().data_storage_format.lance_file_format();
+        let version = exact(format);
+        if version == LanceFileVersion::Legacy {
+            return Err(Error::unsupported(format!(
+                "table '{}': the dataset at '{}' is of Lance's legacy file format, in which this \
+                 version cannot write; rewrite it with a newer one",
+                self.name, self.uri
+            )));
+        }
+        probe_encoding(&self.name, schema.rows(), Some(version)).await?;
         let stored = dataset.mem_wal_index_details().await?;
         let options = match &stored {
             Some(details) => {
@@ -176,11 +189,36 @@ impl TableBuilder {
         };
         let options = self.changed(options)?;
         if stored.is_none() {
-            initialize(&mut dataset, &options)
-                .await
-                .map_err(|error| error.context(format!("table '{}'", self.name)))?;
+            self.initialize(&mut dataset, &options).await?;
         }
         self.start(dataset, options).await
+    }
+
+    /// What a `create` of the same columns has left that was cut short between its two
+    /// commits: an empty dataset in its first version, without a log.
+    async fn load_unfinished(&self, declared: &SchemaRef) -> Result<Option<Dataset>> {
+        let Some(dataset) = self.load().await? else {
+            return Ok(None);
+        };
+        let mut wanted = LanceSchema::try_from(declared.as_ref())?;
+        wanted.set_field_id(None);
+        let is_unfinished = dataset.manifest().version == 1
+            && *dataset.schema() == wanted
+            && dataset.mem_wal_index_details().await?.is_none()
+            && dataset.count_rows(None).await? == 0;
+        Ok(is_unfinished.then_some(dataset))
+    }
+
+    async fn initialize(&self, dataset: &mut Dataset, options: &TableOptions) -> Result<()> {
+        let no_indexes: [String; 0] = [];
+        let mut builder = dataset
+            .initialize_mem_wal()
+            .unsharded()
+            .maintained_indexes(no_indexes);
+        for (key, value) in options.to_stored() {
+            builder = builder.add_writer_config_default(key, value);
+        }
+        builder.execute().await.map_err(|error| self.context(error))
     }
 
     fn changed(&self, options: TableOptions) -> Result<TableOptions> {
@@ -248,16 +286,15 @@ impl TableBuilder {
     }
 }
 
-async fn initialize(dataset: &mut Dataset, options: &TableOptions) -> Result<()> {
-    let no_indexes: [String; 0] = [];
-    let mut builder = dataset
-        .initialize_mem_wal()
-        .unsharded()
-        .maintained_indexes(no_indexes);
-    for (key, value) in options.to_stored() {
-        builder = builder.add_writer_config_default(key, value);
+/// A stored file version as a writer asks for it.
+fn exact(stored: ConcreteFileVersion) -> LanceFileVersion {
+    match stored {
+        ConcreteFileVersion::V1 => LanceFileVersion::Legacy,
+        ConcreteFileVersion::V2_0 => LanceFileVersion::V2_0,
+        ConcreteFileVersion::V2_1 => LanceFileVersion::V2_1,
+        ConcreteFileVersion::V2_2 => LanceFileVersion::V2_2,
+        ConcreteFileVersion::V2_3 => LanceFileVersion::V2_3,
     }
-    Ok(builder.execute().await?)
 }
 
 /// The id of the table's sharding spec, if it sends every row to one shard.
@@ -296,64 +333,5 @@ async fn find_shard(table: &str, dataset: &Dataset) -> Result<Uuid> {
              writer that made them first",
             many.len()
         ))),
-    }
-}
-
-/// Writes one row of NULLs in memory, so that a type without an encoding is refused when
-/// the table is made and not at the first flush.
-async fn probe_encoding(table: &str, schema: &SchemaRef) -> Result<()> {
-    if write_nulls(Arc::clone(schema)).await.is_ok() {
-        return Ok(());
-    }
-    for field in schema.fields() {
-        let alone = Arc::new(Schema::new(vec![Arc::clone(field)]));
-        if let Err(error) = write_nulls(alone).await {
-            return Err(Error::new(
-                ErrorKind::Unsupported,
-                format!(
-                    "table '{table}': Lance cannot store the column '{}' of type {}; choose \
-                     another type ({})",
-                    field.name(),
-                    field.data_type(),
-                    error.message()
-                ),
-            ));
-        }
-    }
-    Ok(())
-}
-
-async fn write_nulls(schema: SchemaRef) -> Result<()> {
-    let fields: Vec<Field> = schema
-        .fields()
-        .iter()
-        .map(|field| Field::new(field.name(), field.data_type().clone(), true))
-        .collect();
-    let columns = fields
-        .iter()
-        .map(|field| new_null_array(field.data_type(), 1))
-        .collect();
-    let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?;
-    // On a task of its own: some encoders panic on a type that they do not know.
-    let written = tokio::spawn(async move {
-        let uri = format!("memory://probe-{}", clock::random_uuid());
-        let dataset = InsertBuilder::new(uri.as_str())
-            .execute(vec![batch])
-            .await?;
-        dataset.scan().try_into_batch().await
-    })
-    .await;
-    match written {
-        Ok(result) => Ok(result.map(|_| ())?),
-        Err(panic) => Err(Error::unsupported(format!("the encoder failed: {panic}"))),
-    }
-}
-
-/// The path of a location on local disk, `None` for another store.
-fn local_path(uri: &str) -> Option<PathBuf> {
-    match uri.split_once("://") {
-        Some(("file", path)) => Some(PathBuf::from(path)),
-        Some(_) => None,
-        None => Some(Path::new(uri).to_path_buf()),
     }
 }

@@ -127,7 +127,7 @@ impl MemWalTable {
         writer: ShardWriter,
         base: BaseTier,
     ) -> Self {
-        Self(Arc::new(Open {
+        let open = Arc::new(Open {
             id: NEXT_TABLE_ID.fetch_add(1, Ordering::Relaxed),
             uri,
             schema,
@@ -135,7 +135,17 @@ impl MemWalTable {
             base: ArcSwap::from_pointee(base),
             shadows: Arc::new(Shadows::default()),
             last: Mutex::new(Last::default()),
-        }))
+        });
+        let weak = Arc::downgrade(&open);
+        // A snapshot that nobody reads must not keep a flushed memtable in memory.
+        let let_go = move || {
+            if let Some(open) = weak.upgrade() {
+                open.last.lock().snapshot = None;
+            }
+        };
+        // The state is new, so its place is empty.
+        let _ = open.writer.state().on_publish.set(Box::new(let_go));
+        Self(open)
     }
 
     #[cfg(test)]

@@ -14,6 +14,7 @@
 mod base;
 mod builder;
 mod handle;
+mod probe;
 mod shadow;
 mod snapshot;
 mod tier_stats;

@@ -58,7 +58,17 @@ impl TierRef<'_> {
 /// All shadows of one table.
 #[derive(Debug, Default)]
 pub(crate) struct Shadows {
+    /// What the generations cast on each older tier together, up to one of them: with many
+    /// generations a read must not visit every pair of them again.
+    sealed: SyncMutex<HashMap<TierId, Sealed>>,
     pairs: SyncMutex<HashMap<(TierId, TierId), Arc<Mutex<Shadow>>>>,
+}
+
+/// The rows of one older tier that the generations up to `newest` replace.
+#[derive(Debug, Clone)]
+struct Sealed {
+    newest: u64,
+    dead: Arc<RoaringTreemap>,
 }
 
 /// The rows of one older tier that one newer tier replaces.
@@ -75,6 +85,49 @@ struct Shadow {
 }
 
 impl Shadows {
+    /// The rows of `older` that the `newer` generations, newest first, replace or delete.
+    pub(crate) async fn collect_sealed(
+        &self,
+        older: TierRef<'_>,
+        newer: &[Arc<Generation>],
+    ) -> Result<Arc<RoaringTreemap>> {
+        let Some(newest) = newer.first().map(|generation| generation.number()) else {
+            return Ok(Arc::default());
+        };
+        if older.is_empty() {
+            return Ok(Arc::default());
+        }
+        let known = self
+            .sealed
+            .lock()
+            .get(&older.id())
+            .filter(|known| known.newest <= newest)
+            .cloned();
+        let (from, mut dead) = match known {
+            Some(known) if known.newest == newest => return Ok(known.dead),
+            Some(known) => (known.newest, known.dead.as_ref().clone()),
+            None => (0, RoaringTreemap::new()),
+        };
+        for generation in newer.iter().take_while(|newer| newer.number() > from) {
+            let newer = TierRef::Generation(generation);
+            self.collect(older, newer, &mut dead).await?;
+        }
+        let sealed = Sealed {
+            newest,
+            dead: Arc::new(dead),
+        };
+        let dead = Arc::clone(&sealed.dead);
+        let mut all = self.sealed.lock();
+        // A read of an older state must not put a newer one's shadow aside.
+        if all
+            .get(&older.id())
+            .is_none_or(|known| known.newest < newest)
+        {
+            all.insert(older.id(), sealed);
+        }
+        Ok(dead)
+    }
+
     /// Adds to `dead` the rows of `older` that `newer` replaces or deletes.
     pub(crate) async fn collect(
         &self,
@@ -120,10 +173,12 @@ impl Shadows {
 
     /// Forgets the base versions other than `version`.
     pub(crate) fn keep_base(&self, version: u64) {
-        self.pairs.lock().retain(|(older, _), _| match older {
+        let is_kept = |older: &TierId| match older {
             TierId::Base(known) => *known == version,
             TierId::Generation(_) => true,
-        });
+        };
+        self.pairs.lock().retain(|(older, _), _| is_kept(older));
+        self.sealed.lock().retain(|older, _| is_kept(older));
     }
 }
 

@@ -120,7 +120,8 @@ impl TableSnapshot {
         self.dead(self.0.memtables.len() + index).await
     }
 
-    /// The rows of the base table, by row address, that newer tiers replace or delete.
+    /// The rows of the base table, by row address, that newer tiers replace or delete, and
+    /// those that a later row of the base table itself replaces.
     pub(crate) async fn dead_in_base(&self) -> Result<Option<Arc<RoaringTreemap>>> {
         self.dead(self.0.memtables.len() + self.0.generations.len())
             .await
@@ -156,11 +157,23 @@ impl TableSnapshot {
                     return Ok(None);
                 };
                 let mut dead = RoaringTreemap::new();
-                if let TierRef::Generation(generation) = older {
-                    let tombstones = generation.tombstones().await?;
-                    dead.extend(tombstones.iter().map(u64::from));
+                match older {
+                    TierRef::Memtable(_) => {}
+                    TierRef::Generation(generation) => {
+                        let tombstones = generation.tombstones().await?;
+                        dead.extend(tombstones.iter().map(u64::from));
+                    }
+                    TierRef::Base(base) => dead |= base.replaced().await?,
                 }
-                for newer in self.tiers().take(tier) {
+                let memtables = tier.min(self.0.memtables.len());
+                let newer_generations = &self.0.generations[..tier - memtables];
+                dead |= self
+                    .0
+                    .shadows
+                    .collect_sealed(older, newer_generations)
+                    .await?
+                    .as_ref();
+                for newer in self.tiers().take(memtables) {
                     self.0.shadows.collect(older, newer, &mut dead).await?;
                 }
                 Ok::<_, Error>((!dead.is_empty()).then(|| Arc::new(dead)))

@@ -21,7 +21,7 @@ async fn table_with_entries() -> (tempfile::TempDir, String) {
     (folder, uri)
 }
 
-fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+pub fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {

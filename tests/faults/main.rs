@@ -5,6 +5,7 @@
 mod support;
 
 mod damage;
+mod lifetime;
 mod limits;
 mod placement;
 mod store;

@@ -65,6 +65,14 @@ impl Keys {
         }
     }
 
+    /// Bytes of keys that are not of fixed width.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Fixed(_) => 0,
+            Self::Bytes(keys) => keys.value_data().len(),
+        }
+    }
+
     /// The key of `row`; the caller keeps `row` below [`Self::len`].
     pub(crate) fn get(&self, row: usize) -> KeyRef<'_> {
         match self {
@@ -180,13 +188,17 @@ impl KeyCodec {
     pub(crate) fn encode_values(&self, values: &[ScalarValue]) -> Result<Option<Key>> {
         let mut columns = Vec::with_capacity(values.len());
         for (column, value) in self.columns.iter().zip(values) {
-            let Ok(value) = value.cast_to(&column.data_type) else {
+            let Ok(key) = value.cast_to(&column.data_type) else {
                 return Ok(None);
             };
-            if value.is_null() {
+            // A value that the cast rounds, such as 1.5 for an integer key, is no key.
+            let is_exact = key
+                .cast_to(&value.data_type())
+                .is_ok_and(|back| back == *value);
+            if key.is_null() || !is_exact {
                 return Ok(None);
             }
-            columns.push(value.to_array()?);
+            columns.push(key.to_array()?);
         }
         Ok(match self.encode(&columns)? {
             Keys::Fixed(keys) => keys.first().map(|key| Key::Fixed(*key)),
@@ -311,6 +323,16 @@ mod tests {
             let one = codec.encode_values(&tuple).unwrap().unwrap();
             assert_eq!(one.as_ref(), keys.get(row));
         }
+    }
+
+    #[test]
+    fn a_value_that_the_column_cannot_hold_is_no_key() {
+        let codec = codec(vec![Field::new("id", DataType::Int32, false)]);
+        let key = |value: ScalarValue| codec.encode_values(&[value]).unwrap();
+        assert!(key(ScalarValue::Int64(Some(5))).is_some());
+        assert_eq!(key(ScalarValue::Float64(Some(1.5))), None);
+        assert_eq!(key(ScalarValue::Int64(Some(1 << 40))), None);
+        assert_eq!(key(ScalarValue::Int32(None)), None);
     }
 
     #[test]
