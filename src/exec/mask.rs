@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions,
+    Array, ArrayRef, AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch, RecordBatchOptions,
 };
-use datafusion::arrow::compute::{cast, filter, filter_record_batch};
+use datafusion::arrow::compute::{FilterBuilder, cast, filter_record_batch};
 use datafusion::arrow::datatypes::{SchemaRef, UInt64Type};
 use datafusion::physical_plan::metrics::RecordOutput;
 use lance_core::ROW_ADDR;
@@ -44,11 +44,16 @@ impl RowStep {
         let (columns, kept) = match live {
             None => (columns, rows),
             Some(live) => {
+                let mut kept = FilterBuilder::new(live);
+                if columns.len() > 1 {
+                    kept = kept.optimize();
+                }
+                let kept = kept.build();
                 let columns = columns
                     .iter()
-                    .map(|column| filter(column, live))
+                    .map(|column| kept.filter(column))
                     .collect::<Result<Vec<_>, _>>()?;
-                (columns, live.true_count())
+                (columns, kept.count())
             }
         };
         self.metrics.rows_masked.add(rows - kept);
@@ -109,6 +114,14 @@ fn live_rows(
         .and_then(|column| column.as_primitive_opt::<UInt64Type>())
         .ok_or_else(|| Error::internal(format!("{tier}: Lance gave no row addresses")))?
         .values();
+    let Some(&first) = addresses.first() else {
+        return Ok(None);
+    };
+    // A scan without a filter reads rows in order and leaves none out.
+    if (first..).zip(addresses).all(|(next, found)| next == *found) {
+        let first = tier.row_of_address(first);
+        return Ok(without_dead(None, first, addresses.len(), dead));
+    }
     let rows = || {
         addresses
             .iter()
@@ -124,6 +137,30 @@ fn live_rows(
     }
     let live: BooleanArray = rows().map(|row| Some(!dead.contains(row))).collect();
     Ok((live.true_count() < live.len()).then_some(live))
+}
+
+/// Which of the `rows` rows from `first` on are in `live` (all when it is `None`) and not
+/// dead; `None` for all. It takes a step per dead row, not one per row.
+pub(super) fn without_dead(
+    live: Option<BooleanArray>,
+    first: u64,
+    rows: usize,
+    dead: &RoaringTreemap,
+) -> Option<BooleanArray> {
+    let mut dead = dead.iter();
+    dead.advance_to(first);
+    let end = first + rows as u64;
+    let mut dead = dead.take_while(|row| *row < end).peekable();
+    if dead.peek().is_none() {
+        return live;
+    }
+    let mut bits = BooleanBufferBuilder::new(rows);
+    match live {
+        None => bits.append_n(rows, true),
+        Some(live) => bits.append_buffer(live.values()),
+    }
+    dead.for_each(|row| bits.set_bit((row - first) as usize, false));
+    Some(BooleanArray::new(bits.finish(), None))
 }
 
 /// `columns` under the fields of `schema`: Lance and a memtable know them with other
@@ -145,4 +182,30 @@ fn under(schema: &SchemaRef, columns: Vec<ArrayRef>, rows: usize) -> Result<Reco
         columns,
         &options,
     )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(live: Option<BooleanArray>) -> Option<Vec<usize>> {
+        live.map(|live| live.values().set_indices().collect())
+    }
+
+    #[test]
+    fn dead_rows_are_taken_out_of_the_range_they_lie_in() {
+        let dead = RoaringTreemap::from_iter([2, 9, 10, 12, (1 << 32) + 10]);
+        assert_eq!(set(without_dead(None, 3, 6, &dead)), None);
+        assert_eq!(set(without_dead(None, 9, 4, &dead)), Some(vec![2]));
+        assert_eq!(
+            set(without_dead(None, 1 << 32, 11, &dead)).map(|s| s.len()),
+            Some(10)
+        );
+        let own = BooleanArray::from(vec![true, false, true, true]);
+        assert_eq!(
+            set(without_dead(Some(own.clone()), 3, 4, &dead)),
+            set(Some(own.clone()))
+        );
+        assert_eq!(set(without_dead(Some(own), 10, 4, &dead)), Some(vec![3]));
+    }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use datafusion::arrow::array::{BooleanArray, RecordBatch};
+use datafusion::arrow::array::RecordBatch;
 use datafusion::common::Statistics;
 use datafusion::common::stats::Precision;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
@@ -16,7 +16,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use roaring::RoaringTreemap;
 
 use super::ScanRequest;
-use super::mask::RowStep;
+use super::mask::{RowStep, without_dead};
 use super::metrics::TierMetrics;
 use super::properties::{about, plan_properties};
 use super::tier::Tier;
@@ -181,7 +181,12 @@ fn read(
     let own = view.live(segment);
     let live = match dead {
         None => own,
-        Some(dead) => Some(without(segment, own.as_ref(), dead)),
+        Some(dead) => without_dead(
+            own,
+            u64::from(segment.start),
+            segment.batch.num_rows(),
+            dead,
+        ),
     };
     // Row form and logical form have the same columns at the same positions.
     let columns = request
@@ -190,13 +195,4 @@ fn read(
         .map(|&column| Arc::clone(segment.batch.column(column)))
         .collect();
     step.apply(columns, segment.batch.num_rows(), live.as_ref())
-}
-
-fn without(segment: &Segment, live: Option<&BooleanArray>, dead: &RoaringTreemap) -> BooleanArray {
-    (0..segment.batch.num_rows())
-        .map(|row| {
-            let alive = live.is_none_or(|live| live.value(row));
-            Some(alive && !dead.contains(u64::from(segment.start) + row as u64))
-        })
-        .collect()
 }
