@@ -5,6 +5,7 @@ use std::sync::Arc;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array,
 };
+use datafusion::arrow::buffer::BooleanBuffer;
 
 use super::conform::conform;
 use super::payload::detach;
@@ -167,5 +168,9 @@ impl PreparedBatch {
 }
 
 fn flags(rows: usize, value: bool) -> ArrayRef {
-    Arc::new(BooleanArray::from(vec![value; rows]))
+    let values = match value {
+        true => BooleanBuffer::new_set(rows),
+        false => BooleanBuffer::new_unset(rows),
+    };
+    Arc::new(BooleanArray::new(values, None))
 }

@@ -217,12 +217,10 @@ impl TableSnapshot {
                 };
             }
         }
-        let columns: Vec<String> = schema
-            .logical()
-            .fields()
-            .iter()
-            .map(|field| field.name().clone())
-            .collect();
+        let columns = || -> Vec<String> {
+            let fields = schema.logical().fields().iter();
+            fields.map(|field| field.name().clone()).collect()
+        };
         for generation in self.generations() {
             if !generation.may_contain(key) {
                 continue;
@@ -234,13 +232,12 @@ impl TableSnapshot {
             if u32::try_from(row).is_ok_and(|offset| tombstones.contains(offset)) {
                 return Ok(None);
             }
-            return self
-                .logical(generation.take(&[row], &columns).await?)
-                .map(Some);
+            let rows = generation.take(&[row], &columns()).await?;
+            return self.logical(rows).map(Some);
         }
         match self.base().keys().await?.lookup(encoded.as_ref()) {
             Some(row) => self
-                .logical(self.base().take(&[row], &columns).await?)
+                .logical(self.base().take(&[row], &columns()).await?)
                 .map(Some),
             None => Ok(None),
         }
