@@ -3,6 +3,7 @@
 //!
 //! Source: Lance's MemWAL specification, "Primary key index".
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, UInt64Array};
@@ -20,6 +21,7 @@ use lance_io::object_store::ObjectStore;
 use object_store::path::Path;
 
 use super::bloom;
+use super::checksum::{self, Verdict};
 use crate::error::{Error, Result};
 use crate::index::key::{KeyCodec, Keys, SortedKeys};
 use crate::layout::KEY_INDEX_DIR;
@@ -83,8 +85,8 @@ impl KeyIndex {
         })
     }
 
-    /// Writes the BTree into the folder of a generation.
-    pub(crate) async fn write(&self, store: &Arc<ObjectStore>, folder: &Path) -> Result<()> {
+    /// Writes the BTree into the folder of a generation; gives the checksum of its keys.
+    pub(crate) async fn write(&self, store: &Arc<ObjectStore>, folder: &Path) -> Result<String> {
         let rows = self.sorted.num_rows();
         let pages: Vec<_> = (0..rows)
             .step_by(PAGE_ROWS)
@@ -93,18 +95,31 @@ impl KeyIndex {
         let source = RecordBatchStreamAdapter::new(self.sorted.schema(), stream::iter(pages));
         let index = index_store(store, folder);
         train_btree_index(Box::pin(source), &index, PAGE_ROWS as u64, None, None).await?;
-        Ok(())
+        let written = store.read_one_all(&page_file(folder)).await?;
+        Ok(checksum::of(&written))
     }
 }
 
 /// The newest row of each key as the key index in `folder` has them; `None` when the
 /// index does not hold `rows` rows, or holds keys of another type.
+///
+/// # Errors
+///
+/// `Corrupt` when `config` has the checksum of other bytes.
 pub(crate) async fn read(
     store: &Arc<ObjectStore>,
     folder: &Path,
     codec: &KeyCodec,
     rows: u64,
+    config: &HashMap<String, String>,
 ) -> Result<Option<SortedKeys>> {
+    if config.contains_key(checksum::KEY_INDEX) {
+        let path = page_file(folder);
+        let bytes = store.read_one_all(&path).await?;
+        if checksum::verify(config, checksum::KEY_INDEX, &bytes) == Verdict::Different {
+            return Err(Error::corrupt(format!("the checksum of '{path}' is wrong")));
+        }
+    }
     let reader = index_store(store, folder)
         .open_index_file(PAGE_FILE)
         .await?;
@@ -136,6 +151,10 @@ pub(crate) async fn read(
     } else {
         SortedKeys::new(keys, ids)
     }))
+}
+
+fn page_file(folder: &Path) -> Path {
+    folder.clone().join(KEY_INDEX_DIR).join(PAGE_FILE)
 }
 
 fn index_store(store: &Arc<ObjectStore>, folder: &Path) -> LanceIndexStore {

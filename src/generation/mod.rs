@@ -14,10 +14,17 @@
 //! changes once it is written. Until the shard manifest names the folder nobody reads
 //! it, so a crash during a write leaves an orphan and nothing else.
 //!
+//! Damage: the manifest holds checksums of the Bloom filter and the key index, which are
+//! left out when they differ, and of the deletions, which are needed. The data file has
+//! none, nor have Lance's pages: that a bit of it has flipped is Lance's to notice, and it
+//! notices only what it cannot decode. A read that panics says that the folder is corrupt.
+//!
 //! The flush of a shard writes generations; snapshots and operators open and read
 //! them. [`scan_plan`] and [`key_rows`] read the base table in the same way.
 
 mod bloom;
+mod checksum;
+mod damage;
 mod key_index;
 mod open;
 mod scan;

@@ -1,5 +1,6 @@
 //! An open generation: what a snapshot reads of it.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{AsArray, RecordBatch, RecordBatchOptions};
@@ -11,9 +12,13 @@ use lance::dataset::ProjectionRequest;
 use lance::dataset::builder::DatasetBuilder;
 use lance_core::datatypes::Field;
 use lance_core::utils::bloomfilter::sbbf::Sbbf;
+use lance_table::format::Fragment;
+use lance_table::io::deletion::deletion_file_path;
 use roaring::RoaringBitmap;
 use tokio::sync::OnceCell;
 
+use super::checksum::{self, Verdict};
+use super::damage::{caught, named};
 use super::target::GenerationTarget;
 use super::{bloom, key_index, scan};
 use crate::error::{Error, ErrorKind, Result};
@@ -48,28 +53,29 @@ impl Generation {
         if let Some(params) = target.store_params() {
             builder = builder.with_store_params(params);
         }
-        let dataset = builder
-            .load()
-            .await
-            .map_err(|error| target.unreadable(folder, error))?;
+        let load = async { Ok(builder.load().await?) };
+        let dataset = named(target, folder, None, load).await?;
         check_columns(target, folder, &dataset)?;
-        let (physical_rows, deleted_rows) = match dataset.fragments().as_slice() {
-            [only] if only.id == 0 => {
-                let deleted = dataset
-                    .count_deleted_rows()
-                    .await
-                    .map_err(|error| target.unreadable(folder, error))?;
-                let rows = only
-                    .physical_rows
-                    .ok_or_else(|| target.corrupt(folder, "does not say how many rows it has"))?;
-                (rows as u64, deleted as u64)
-            }
-            _ => return Err(target.corrupt(folder, "is not a dataset of one fragment")),
+        let [fragment] = dataset.fragments().as_slice() else {
+            return Err(target.corrupt(folder, "is not a dataset of one fragment"));
         };
+        if fragment.id != 0 {
+            return Err(target.corrupt(folder, "has a fragment that is not number 0"));
+        }
+        let physical_rows = fragment
+            .physical_rows
+            .ok_or_else(|| target.corrupt(folder, "does not say how many rows it has"))?
+            as u64;
+        let count = async { Ok(dataset.count_deleted_rows().await? as u64) };
+        let ((), deleted_rows, bloom) = futures::try_join!(
+            check_deletions(target, folder, &dataset, fragment),
+            named(target, folder, Some(&dataset), count),
+            read_bloom(target, folder, &dataset, physical_rows),
+        )?;
         Ok(Self {
             number,
             folder: folder.to_string(),
-            bloom: read_bloom(target, folder).await?,
+            bloom,
             target: target.clone(),
             dataset: Arc::new(dataset),
             physical_rows,
@@ -153,11 +159,9 @@ impl Generation {
         }
         let schema = self.dataset.schema().project(columns)?;
         // Offset and row id are one: there is a single fragment, numbered 0.
-        let batch = self
-            .dataset
-            .take_rows(rows, ProjectionRequest::from_schema(schema))
-            .await
-            .map_err(|error| self.unreadable(error))?;
+        let request = ProjectionRequest::from_schema(schema);
+        let take = async { Ok(self.dataset.take_rows(rows, request).await?) };
+        let batch = self.named(take).await?;
         if batch.num_rows() != rows.len() {
             return Err(Error::internal(format!(
                 "{} rows were taken from the generation at '{}' and {} came; a replaced row was asked for",
@@ -181,57 +185,50 @@ impl Generation {
             ))
         })?;
         let path = self.target.path(&self.folder);
-        let stored = match key_index::read(self.target.store(), &path, codec, self.physical_rows)
-            .await
-        {
-            Ok(stored) => stored,
-            Err(error) if error.kind() == ErrorKind::Unavailable => {
-                return Err(self.unreadable(error));
+        let config = self.dataset.config();
+        let stored = key_index::read(
+            self.target.store(),
+            &path,
+            codec,
+            self.physical_rows,
+            config,
+        );
+        let keys = match caught(stored).await {
+            Ok(Some(keys)) => keys,
+            other => {
+                // The scan needs the same store, so that an outage is reported by it.
+                let error = other.err().map(|error| error.to_string());
+                tracing::warn!(folder = %path, error, "the key index cannot be used; scanning the keys");
+                self.named(scan::key_rows(&self.dataset, codec)).await?
             }
-            Err(error) => {
-                tracing::warn!(folder = %path, %error, "the key index cannot be read; scanning the keys");
-                None
-            }
-        };
-        let keys = match stored {
-            Some(keys) => keys,
-            None => scan::key_rows(&self.dataset, codec)
-                .await
-                .map_err(|error| self.unreadable(error))?,
         };
         Ok(Arc::new(keys))
     }
 
     async fn read_tombstones(&self) -> Result<Arc<RoaringBitmap>> {
-        let mut scanner = self.dataset.scan();
-        scanner.project(&[TOMBSTONE])?.with_row_address();
-        let mut batches = scanner
-            .try_into_stream()
-            .await
-            .map_err(|error| self.unreadable(error))?;
-        let mut rows = RoaringBitmap::new();
-        while let Some(batch) = batches
-            .try_next()
-            .await
-            .map_err(|error| self.unreadable(error))?
-        {
-            let marks = batch.column(0).as_boolean_opt();
-            let addresses = batch.column(1).as_primitive_opt::<UInt64Type>();
-            let (Some(marks), Some(addresses)) = (marks, addresses) else {
-                return Err(self
-                    .target
-                    .corrupt(&self.folder, "has marks that are not boolean"));
-            };
-            let marked = marks.iter().zip(addresses.values());
-            rows.extend(
-                marked.filter_map(|(mark, &row)| (mark == Some(true)).then_some(row as u32)),
-            );
-        }
-        Ok(Arc::new(rows))
+        let read = async {
+            let mut scanner = self.dataset.scan();
+            scanner.project(&[TOMBSTONE])?.with_row_address();
+            let mut batches = scanner.try_into_stream().await?;
+            let mut rows = RoaringBitmap::new();
+            while let Some(batch) = batches.try_next().await? {
+                let marks = batch.column(0).as_boolean_opt();
+                let addresses = batch.column(1).as_primitive_opt::<UInt64Type>();
+                let (Some(marks), Some(addresses)) = (marks, addresses) else {
+                    return Err(Error::corrupt("its marks are not boolean"));
+                };
+                let marked = marks.iter().zip(addresses.values());
+                rows.extend(
+                    marked.filter_map(|(mark, &row)| (mark == Some(true)).then_some(row as u32)),
+                );
+            }
+            Ok(Arc::new(rows))
+        };
+        self.named(read).await
     }
 
-    fn unreadable(&self, error: impl Into<Error>) -> Error {
-        self.target.unreadable(&self.folder, error)
+    async fn named<T>(&self, read: impl Future<Output = Result<T>>) -> Result<T> {
+        named(&self.target, &self.folder, Some(&self.dataset), read).await
     }
 }
 
@@ -269,8 +266,13 @@ fn is_same_field(found: &Field, column: &Field) -> bool {
         && children.all(|(found, column)| is_same_field(found, column))
 }
 
-/// A filter that is missing or malformed costs time only, so that it is left out.
-async fn read_bloom(target: &GenerationTarget, folder: &str) -> Result<Option<Sbbf>> {
+/// A filter that is missing, malformed or damaged costs time only, so that it is left out.
+async fn read_bloom(
+    target: &GenerationTarget,
+    folder: &str,
+    dataset: &Dataset,
+    rows: u64,
+) -> Result<Option<Sbbf>> {
     let Some(codec) = target.codec() else {
         return Ok(None);
     };
@@ -278,15 +280,45 @@ async fn read_bloom(target: &GenerationTarget, folder: &str) -> Result<Option<Sb
         return Ok(None);
     }
     let path = target.path(folder).join(BLOOM_FILTER_FILE);
-    match target.store().read_one_all(&path).await {
-        Ok(bytes) if !bytes.is_empty() => Ok(Sbbf::new(&bytes).ok()),
-        Ok(_) => Ok(None),
-        Err(error) => {
-            let error = Error::from(error);
-            match error.kind() {
-                ErrorKind::Corrupt => Ok(None),
-                _ => Err(target.unreadable(folder, error)),
-            }
+    let read = async { Ok(target.store().read_one_all(&path).await?) };
+    let bytes = match named(target, folder, Some(dataset), read).await {
+        Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(None),
+        other => other?,
+    };
+    let is_damaged = match checksum::verify(dataset.config(), checksum::BLOOM_FILTER, &bytes) {
+        Verdict::Same => false,
+        Verdict::Different => true,
+        // It would deny every key that is there.
+        Verdict::NotRecorded => rows > 0 && bytes.iter().all(|&byte| byte == 0),
+    };
+    if is_damaged {
+        tracing::warn!(%path, "the Bloom filter is damaged; reading without it");
+        return Ok(None);
+    }
+    Ok(Sbbf::new(&bytes).ok())
+}
+
+/// The rows that a scan leaves out are those that the writer left out.
+async fn check_deletions(
+    target: &GenerationTarget,
+    folder: &str,
+    dataset: &Dataset,
+    fragment: &Fragment,
+) -> Result<()> {
+    if !dataset.config().contains_key(checksum::DELETIONS) {
+        return Ok(());
+    }
+    let Some(deletions) = &fragment.deletion_file else {
+        return Err(target.corrupt(folder, "has lost its deletion file"));
+    };
+    let path = deletion_file_path(&target.path(folder), fragment.id, deletions);
+    let read = async { Ok(target.store().read_one_all(&path).await?) };
+    let bytes = named(target, folder, Some(dataset), read).await?;
+    match checksum::verify(dataset.config(), checksum::DELETIONS, &bytes) {
+        Verdict::Same | Verdict::NotRecorded => Ok(()),
+        Verdict::Different => {
+            let what = format!("has a damaged deletion file '{path}'");
+            Err(target.corrupt(folder, &what))
         }
     }
 }

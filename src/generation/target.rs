@@ -1,13 +1,13 @@
 //! Where the generations of one shard lie, and what they must look like.
 
-use std::error::Error as StdError;
 use std::sync::Arc;
 
 use lance::Dataset;
 use lance_io::object_store::{ObjectStore, ObjectStoreParams};
 use object_store::path::Path;
 
-use crate::error::{Error, ErrorKind, Result};
+use super::damage;
+use crate::error::{Error, Result};
 use crate::index::key::KeyCodec;
 use crate::layout::ShardLayout;
 use crate::schema::TableSchema;
@@ -87,8 +87,7 @@ impl GenerationTarget {
         })
     }
 
-    /// `error` while a generation was read: `Unavailable` stays, since a retry may
-    /// help; anything else means that the folder is not what the format says.
+    /// `error` while a generation was read, with the kind that [`damage::kind_of`] finds.
     pub(crate) fn unreadable(&self, folder: &str, error: impl Into<Error>) -> Error {
         let error = error.into();
         let message = format!(
@@ -97,12 +96,7 @@ impl GenerationTarget {
             self.path(folder),
             error.message()
         );
-        let kind = match error.kind() {
-            _ if is_missing(&error) => ErrorKind::Corrupt,
-            kind @ (ErrorKind::Unavailable | ErrorKind::Unsupported) => kind,
-            _ => ErrorKind::Corrupt,
-        };
-        Error::new(kind, message).with_source(error)
+        Error::new(damage::kind_of(&error), message).with_source(error)
     }
 
     /// The folder contradicts the format in the way that `what` says.
@@ -113,22 +107,4 @@ impl GenerationTarget {
             self.path(folder)
         ))
     }
-}
-
-/// Whether an object was not there. Lance's readers hide that in errors of another kind.
-fn is_missing(error: &(dyn StdError + 'static)) -> bool {
-    use lance_core::Error as LanceError;
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(object_store::Error::NotFound { .. }) = error.downcast_ref() {
-            return true;
-        }
-        match error.downcast_ref() {
-            Some(LanceError::NotFound { .. } | LanceError::DatasetNotFound { .. }) => return true,
-            // It passes for what it shares, so that its source is one step too far.
-            Some(LanceError::Shared { source }) => next = Some(source.as_ref()),
-            _ => next = error.source(),
-        }
-    }
-    false
 }

@@ -11,10 +11,11 @@ use lance_file::writer::FileWriterOptions;
 use lance_table::feature_flags::apply_feature_flags;
 use lance_table::format::{DataStorageFormat, DeletionFile, Fragment, Manifest};
 use lance_table::io::commit::{ManifestNamingScheme, write_manifest_file_to_path};
-use lance_table::io::deletion::write_deletion_file;
+use lance_table::io::deletion::{deletion_file_path, write_deletion_file};
 use object_store::path::Path;
 use roaring::RoaringBitmap;
 
+use super::checksum;
 use super::key_index::KeyIndex;
 use super::target::GenerationTarget;
 use crate::clock;
@@ -91,13 +92,14 @@ pub(crate) async fn write_generation(
     let mut fragment = write_data_file(target, &path, &batches)
         .await
         .map_err(context)?;
-    fragment.deletion_file = write_replaced(target, &path, replaced)
+    let mut checksums = HashMap::new();
+    fragment.deletion_file = write_replaced(target, &path, replaced, &mut checksums)
         .await
         .map_err(context)?;
-    let primary_key_bytes = write_key_files(target, &path, batches)
+    let primary_key_bytes = write_key_files(target, &path, batches, &mut checksums)
         .await
         .map_err(context)?;
-    write_manifest(target, &path, fragment)
+    write_manifest(target, &path, fragment, checksums)
         .await
         .map_err(context)?;
 
@@ -149,12 +151,19 @@ async fn write_replaced(
     target: &GenerationTarget,
     folder: &Path,
     replaced: RoaringBitmap,
+    checksums: &mut HashMap<String, String>,
 ) -> Result<Option<DeletionFile>> {
     if replaced.is_empty() {
         return Ok(None);
     }
     let deleted = DeletionVector::from(replaced);
-    Ok(write_deletion_file(folder, FRAGMENT, VERSION, &deleted, target.store()).await?)
+    let file = write_deletion_file(folder, FRAGMENT, VERSION, &deleted, target.store()).await?;
+    if let Some(file) = &file {
+        let path = deletion_file_path(folder, FRAGMENT, file);
+        let written = target.store().read_one_all(&path).await?;
+        checksums.insert(checksum::DELETIONS.to_string(), checksum::of(&written));
+    }
+    Ok(file)
 }
 
 /// The key index and the Bloom filter; gives the bytes of the keys.
@@ -162,6 +171,7 @@ async fn write_key_files(
     target: &GenerationTarget,
     folder: &Path,
     batches: Vec<RecordBatch>,
+    checksums: &mut HashMap<String, String>,
 ) -> Result<Option<u64>> {
     let Some(codec) = target.codec().cloned() else {
         return Ok(None);
@@ -170,9 +180,12 @@ async fn write_key_files(
     let index = tokio::task::spawn_blocking(move || KeyIndex::build(&codec, &batches))
         .await
         .map_err(|error| Error::internal(format!("the key index task failed: {error}")))??;
-    index.write(target.store(), folder).await?;
+    let keys = index.write(target.store(), folder).await?;
+    checksums.insert(checksum::KEY_INDEX.to_string(), keys);
     let path = folder.clone().join(BLOOM_FILTER_FILE);
-    target.store().put(&path, &index.bloom.to_bytes()).await?;
+    let bloom = index.bloom.to_bytes();
+    target.store().put(&path, &bloom).await?;
+    checksums.insert(checksum::BLOOM_FILTER.to_string(), checksum::of(&bloom));
     Ok(Some(index.key_bytes))
 }
 
@@ -180,6 +193,7 @@ async fn write_manifest(
     target: &GenerationTarget,
     folder: &Path,
     fragment: Fragment,
+    checksums: HashMap<String, String>,
 ) -> Result<()> {
     let base = target.base().manifest();
     let format = DataStorageFormat::new(base.data_storage_format.lance_file_format());
@@ -187,6 +201,7 @@ async fn write_manifest(
     let mut manifest = Manifest::new(schema, Arc::new(vec![fragment]), format, HashMap::new());
     manifest.set_timestamp(clock::unix_nanos());
     manifest.update_max_fragment_id();
+    manifest.config_mut().extend(checksums);
     apply_feature_flags(&mut manifest, false, false)?;
     let path = ManifestNamingScheme::V2.manifest_path(folder, VERSION);
     write_manifest_file_to_path(target.store(), &mut manifest, None, &path, None).await?;

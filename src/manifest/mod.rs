@@ -19,6 +19,8 @@
 //! * Two writers may want to store the very same change, a claim above all. Each adds a
 //!   number of its own (a field that other readers skip), so identical bytes are proof that
 //!   a write whose answer was lost is one's own.
+//! * Ours end with a checksum, so that an altered one is refused and not believed. One that
+//!   Lance's writer made has none, and is believed as it is.
 //! * The hint saves a listing and proves nothing: the versions above it are always tried.
 
 mod model;

@@ -12,9 +12,50 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 
-/// Tag and length of the writer's own number: field 1000, 16 bytes. No field of the format
-/// is near it, and readers skip it.
-const NONCE_TAG: [u8; 3] = [0xc2, 0x3e, 0x10];
+/// What our writer adds to the message: its number at the front, the checksum of every
+/// byte before it at the end. No field of the format is near theirs, and readers skip them.
+///
+/// They stand at the two ends so that whatever is cut off or altered, one of them is left
+/// to tell that the other is missing or wrong. Lance's writer adds neither.
+#[derive(Clone, PartialEq, Message)]
+struct Seal {
+    #[prost(bytes = "vec", optional, tag = "1000")]
+    nonce: Option<Vec<u8>>,
+    #[prost(fixed32, optional, tag = "1001")]
+    crc32: Option<u32>,
+}
+
+impl Seal {
+    fn number(nonce: Uuid) -> Vec<u8> {
+        let nonce = Some(nonce.as_bytes().to_vec());
+        Self { nonce, crc32: None }.encode_to_vec()
+    }
+
+    fn checksum(bytes: &[u8]) -> Vec<u8> {
+        let crc32 = Some(crc32fast::hash(bytes));
+        Self { nonce: None, crc32 }.encode_to_vec()
+    }
+
+    /// Whether `bytes` are as our writer left them, or come from one that seals nothing.
+    fn check(bytes: &[u8]) -> Result<(), String> {
+        let seal = Self::decode(bytes).map_err(|error| error.to_string())?;
+        match (seal.nonce, seal.crc32) {
+            (None, None) => Ok(()),
+            (Some(_), None) => Err("its checksum is missing".to_string()),
+            (_, Some(crc32)) => {
+                let field = Self {
+                    nonce: None,
+                    crc32: Some(crc32),
+                };
+                let body = bytes.strip_suffix(field.encode_to_vec().as_slice());
+                match body.is_some_and(|body| crc32fast::hash(body) == crc32) {
+                    true => Ok(()),
+                    false => Err("its checksum does not match".to_string()),
+                }
+            }
+        }
+    }
+}
 
 /// Whether a shard can be claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,9 +150,10 @@ impl ShardManifest {
             }
             .into(),
         };
-        let mut bytes = message.encode_to_vec();
-        bytes.extend(NONCE_TAG);
-        bytes.extend(nonce.as_bytes());
+        let mut bytes = Seal::number(nonce);
+        bytes.extend(message.encode_to_vec());
+        let checksum = Seal::checksum(&bytes);
+        bytes.extend(checksum);
         bytes
     }
 
@@ -122,6 +164,7 @@ impl ShardManifest {
                 "the shard manifest {path} cannot be used: {defect}; restore the object from a copy"
             ))
         };
+        Seal::check(bytes).map_err(corrupt)?;
         let message = pb::ShardManifest::decode(bytes)
             .map_err(|error| corrupt(error.to_string()).with_source(error))?;
         let shard_id = message

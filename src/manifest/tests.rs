@@ -270,20 +270,53 @@ async fn the_hint_is_not_trusted() {
     assert_eq!(manifests.latest().await.unwrap().unwrap().version, 41);
 }
 
+/// As Lance's writer stores it: without the number in front and the checksum behind.
+fn plain(manifest: &ShardManifest) -> Vec<u8> {
+    const NONCE_BYTES: usize = 19;
+    const CHECKSUM_BYTES: usize = 6;
+    let bytes = manifest.encode(Uuid::nil());
+    bytes[NONCE_BYTES..bytes.len() - CHECKSUM_BYTES].to_vec()
+}
+
+#[test]
+fn every_flipped_bit_and_every_cut_is_seen() {
+    let mut manifest = ShardManifest::unclaimed(layout().shard(), 3);
+    manifest.version = 1;
+    flushed(&mut manifest);
+    flushed(&mut manifest);
+    let path = layout().manifest(1);
+    let decode = |bytes: &[u8]| ShardManifest::decode(&path, layout().shard(), 1, bytes);
+    let refused = |bytes: &[u8], damage: String| {
+        let error = decode(bytes).expect_err(&damage);
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{damage}: {error}");
+        assert!(error.message().contains(path.as_ref()), "{damage}: {error}");
+    };
+    let good = manifest.encode(Uuid::from_u128(u128::MAX / 3));
+    assert_eq!(decode(&good).unwrap(), manifest);
+    for bit in 0..good.len() * 8 {
+        let mut bytes = good.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        refused(&bytes, format!("bit {bit}"));
+    }
+    for end in 0..good.len() {
+        refused(&good[..end], format!("cut at {end}"));
+    }
+    // The checksum is the last field, or what follows it would not be covered.
+    refused(
+        &[good.as_slice(), &plain(&manifest)].concat(),
+        "more".to_string(),
+    );
+    assert_eq!(decode(&plain(&manifest)).unwrap(), manifest);
+}
+
 #[tokio::test]
 async fn what_cannot_be_understood_is_refused() {
     let store = Arc::new(ObjectStore::memory());
     let manifests = manifests(&store);
     let claimed = manifests.claim(0).await.unwrap();
     let path = layout().manifest(1);
-    let good = claimed.encode(Uuid::nil());
     let shard = layout().shard();
     let refused = |bytes: &[u8]| ShardManifest::decode(&path, shard, 1, bytes).unwrap_err();
-    for end in 0..good.len() - 19 {
-        let error = refused(&good[..end]);
-        assert_eq!(error.kind(), ErrorKind::Corrupt);
-        assert!(error.message().contains(path.as_ref()), "{error}");
-    }
     let mut strange = claimed.clone();
     strange.shard_id = Uuid::from_u128(8);
     assert!(
@@ -300,7 +333,7 @@ async fn what_cannot_be_understood_is_refused() {
             .contains("not below")
     );
     // Field 15, varint 9: a status of the future.
-    let future = [good.as_slice(), &[0x78, 9]].concat();
+    let future = [plain(&claimed).as_slice(), &[0x78, 9]].concat();
     assert_eq!(refused(&future).kind(), ErrorKind::Unsupported);
 
     let sealed = |manifest: &mut ShardManifest| manifest.status = ShardStatus::Sealed;

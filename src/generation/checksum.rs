@@ -1,0 +1,49 @@
+//! Checksums of a generation's small files, kept in the configuration of its dataset.
+//!
+//! None of the formats has one of its own. Lance keeps configuration that it does not know
+//! as it is; a generation of another writer has none of these keys.
+
+use std::collections::HashMap;
+
+/// The keys, each with the file that it stands for.
+pub(super) const BLOOM_FILTER: &str = "memwal.bloom_filter.crc32";
+pub(super) const KEY_INDEX: &str = "memwal.pk_index.page_data.crc32";
+pub(super) const DELETIONS: &str = "memwal.deletions.crc32";
+
+/// What the configuration says of the bytes that were found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Same,
+    Different,
+    /// Another writer made the file.
+    NotRecorded,
+}
+
+/// The value to record for a file of these bytes: the CRC-32 in hex, and the length.
+pub(super) fn of(bytes: &[u8]) -> String {
+    format!("{:08x}/{}", crc32fast::hash(bytes), bytes.len())
+}
+
+/// Compares `bytes` with what `config` has recorded under `key`.
+pub(super) fn verify(config: &HashMap<String, String>, key: &str, bytes: &[u8]) -> Verdict {
+    match config.get(key) {
+        None => Verdict::NotRecorded,
+        Some(recorded) if *recorded == of(bytes) => Verdict::Same,
+        Some(_) => Verdict::Different,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_bit_or_one_byte_more_is_different() {
+        let config = HashMap::from([(KEY_INDEX.to_string(), of(b"abc"))]);
+        let verify = |key, bytes| super::verify(&config, key, bytes);
+        assert_eq!(verify(KEY_INDEX, b"abc"), Verdict::Same);
+        assert_eq!(verify(KEY_INDEX, b"abb"), Verdict::Different);
+        assert_eq!(verify(KEY_INDEX, b""), Verdict::Different);
+        assert_eq!(verify(BLOOM_FILTER, b"abc"), Verdict::NotRecorded);
+    }
+}
