@@ -104,7 +104,7 @@ fn new_runner(
     let work_dir = Arc::new(TempDir::with_prefix("memwal-sql-")?);
     let connect = move || {
         let work_dir = Arc::clone(&work_dir);
-        async move { Ok::<_, DFSqlLogicTestError>(Engine::open(variant, work_dir).await?) }
+        Engine::open(variant, work_dir)
     };
     let mut runner = Runner::new(connect);
     runner.add_label(variant.placement.name());

@@ -55,13 +55,16 @@ impl TierRef<'_> {
     }
 }
 
+type SharedShadow = Arc<Mutex<Shadow>>;
+
 /// All shadows of one table.
 #[derive(Debug, Default)]
 pub(crate) struct Shadows {
     /// What the generations cast on each older tier together, up to one of them: with many
     /// generations a read must not visit every pair of them again.
     sealed: SyncMutex<HashMap<TierId, Sealed>>,
-    pairs: SyncMutex<HashMap<(TierId, TierId), Arc<Mutex<Shadow>>>>,
+    /// By (older, newer) tier.
+    pairs: SyncMutex<HashMap<(TierId, TierId), SharedShadow>>,
 }
 
 /// The rows of one older tier that the generations up to `newest` replace.

@@ -131,7 +131,7 @@ fn check_batch(
             .ok()
             .zip(usize::try_from(buffer.length()).ok())
             .and_then(|(offset, length)| offset.checked_add(length));
-        if !end.is_some_and(|end| end <= body_bytes) {
+        if end.is_none_or(|end| end > body_bytes) {
             return Err("a buffer lies outside of its message".to_string());
         }
     }

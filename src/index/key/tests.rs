@@ -242,7 +242,7 @@ fn a_reader_beside_the_writer_sees_its_own_bound_only() {
             loop {
                 let last = done.load(Ordering::Acquire);
                 let visible = map.len();
-                let repeated = |row: &u32| row / 100 % 2 == 0;
+                let repeated = |row: &u32| (row / 100).is_multiple_of(2);
                 for n in 0..KEYS {
                     let expected = (0..visible)
                         .rev()
