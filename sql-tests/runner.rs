@@ -16,9 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use datafusion_sqllogictest::{
-    DFSqlLogicTestError, df_value_validator, read_dir_recursive, value_normalizer,
-};
+use datafusion_sqllogictest::{df_value_validator, read_dir_recursive, value_normalizer};
 use sqllogictest::harness::{self, Arguments, Failed, Trial};
 use sqllogictest::{MakeConnection, Runner, strict_column_validator};
 use tempfile::TempDir;

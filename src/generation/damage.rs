@@ -203,12 +203,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_an_error() {
-        let nothing: Option<u8> = None;
-        let error = caught(async { Ok(nothing.unwrap()) }).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Corrupt);
-        assert!(error.message().contains("Option::unwrap"), "{error}");
         let at = 7;
         let error = caught(async { Ok(vec![0_u8][at]) }).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(error.message().contains("index is 7"), "{error}");
     }
 }
