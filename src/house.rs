@@ -5,7 +5,14 @@ use std::path::{Path, PathBuf};
 
 /// The layers, the lowest first. A layer imports from its own row and from rows above it here.
 const LAYERS: [&[&str]; 7] = [
-    &["error", "clock", "layout", "options", "schema"],
+    &[
+        "error",
+        "clock",
+        "layout",
+        "options",
+        "session_options",
+        "schema",
+    ],
     &["index"],
     &["memtable", "generation", "wal", "manifest"],
     &["shard"],

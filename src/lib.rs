@@ -37,7 +37,7 @@
 //! | `shard` | one writer: put, two cursors, three tasks, freeze, flush, replay, fence |
 //! | `memtable`, `generation`, `wal`, `manifest` | four parts that do not know each other |
 //! | `index` | indexes in memory: one writer, many readers |
-//! | `schema`, `options`, `layout`, `clock`, `error` | words, no input or output |
+//! | `schema`, `options`, `session_options`, `layout`, `clock`, `error` | words, no input or output |
 //!
 //! Imports go down only; a test reads them.
 //!
@@ -100,13 +100,15 @@ mod manifest;
 mod memtable;
 mod options;
 mod schema;
+mod session_options;
 mod shard;
 mod sql;
 mod table;
 mod wal;
 
 pub use error::{Error, ErrorKind, Result};
-pub use options::{FlushInterval, SessionOptions, TableOptions};
+pub use options::{FlushInterval, TableOptions};
+pub use session_options::SessionOptions;
 pub use shard::TableStats;
 pub use sql::{MemWalSessionExt, MemWalTableFactory, MemWalTableProvider};
 pub use table::{Flushed, MemWalTable, Pending, TableBuilder, TableSnapshot, TierStats};

@@ -1,4 +1,4 @@
-//! Options of a table, kept with it, and of a session.
+//! Options of a table, kept with it.
 //!
 //! A table option is a pair of strings, as SQL's `OPTIONS` clause gives it. Names
 //! that Lance's own writer knows are stored under Lance's names in the
@@ -7,9 +7,6 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::time::Duration;
-
-use datafusion::common::config::ConfigExtension;
-use datafusion::common::extensions_options;
 
 use crate::error::{Error, Result};
 
@@ -372,22 +369,6 @@ const OPTION_NAMES: [&str; 12] = [
     "max_unflushed_size",
     "backpressure_timeout",
 ];
-
-extensions_options! {
-    /// What `SET memwal.*` changes for the queries of one session.
-    pub struct SessionOptions {
-        /// Whether a condition on the key is answered from the key index of each tier.
-        /// Off, every tier is scanned; the answer is the same.
-        pub key_index: bool, default = true
-        /// Whether simple conditions are also given to Lance, which can skip pages by
-        /// its statistics and indexes. Off, Lance reads all rows; the answer is the same.
-        pub lance_pushdown: bool, default = true
-    }
-}
-
-impl ConfigExtension for SessionOptions {
-    const PREFIX: &'static str = "memwal";
-}
 
 /// The name of an option without the prefix that SQL or the user put before it.
 fn option_name(key: &str) -> String {

@@ -22,7 +22,7 @@ use super::definition::create_statement;
 use super::sink::MemWalSink;
 use crate::error::Error;
 use crate::exec::{KeyCondition, MemWalScanExec, ScanRequest, is_exact, lance_filter, physical};
-use crate::options::SessionOptions;
+use crate::session_options::SessionOptions;
 use crate::table::MemWalTable;
 
 /// A [`MemWalTable`] for SQL. It stays live: each statement sees what was written before it.

@@ -10,7 +10,7 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use super::factory::MemWalTableFactory;
 use super::functions::{MemWalFlushFunction, MemWalTiersFunction};
 use super::rules::PinSnapshotRule;
-use crate::options::SessionOptions;
+use crate::session_options::SessionOptions;
 
 /// Adds everything of this crate to a session.
 pub trait MemWalSessionExt {

@@ -89,8 +89,16 @@ impl TableBuilder {
     ///
     /// # Errors
     ///
-    /// `Unavailable` when the store does not answer, `Invalid` when the location is a file.
+    /// `Unavailable` when the store does not answer, `Invalid` when the location is a file,
+    /// `Unsupported` when its store was not built in.
     pub async fn exists(&self) -> Result<bool> {
+        if let Some(feature) = missing_feature(&self.uri) {
+            return Err(Error::unsupported(format!(
+                "table '{}': the location '{}' needs the cargo feature '{feature}', without which \
+                 this program was built",
+                self.name, self.uri
+            )));
+        }
         if let Some(path) = local_path(&self.uri)
             && let Some(file) = path.ancestors().find(|part| part.is_file())
         {
@@ -283,6 +291,17 @@ impl TableBuilder {
             .await
             .map_err(|error| error.context(format!("table '{}'", self.name)))?;
         Ok(MemWalTable::start(self.uri, schema, writer, tier))
+    }
+}
+
+/// The cargo feature that a location needs and this build lacks.
+fn missing_feature(uri: &str) -> Option<&'static str> {
+    let (scheme, _) = uri.split_once("://")?;
+    match scheme {
+        "s3" | "s3+ddb" if !cfg!(feature = "aws") => Some("aws"),
+        "gs" if !cfg!(feature = "gcp") => Some("gcp"),
+        "az" | "abfss" if !cfg!(feature = "azure") => Some("azure"),
+        _ => None,
     }
 }
 
