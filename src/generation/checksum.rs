@@ -1,14 +1,20 @@
-//! Checksums of a generation's small files, kept in the configuration of its dataset.
+//! Checksums of a generation's small files, and of what its manifest says of the large
+//! ones, kept in the configuration of its dataset.
 //!
 //! None of the formats has one of its own. Lance keeps configuration that it does not know
 //! as it is; a generation of another writer has none of these keys.
 
 use std::collections::HashMap;
 
+use lance_table::format::Fragment;
+use lance_table::io::deletion::relative_deletion_file_path;
+
 /// The keys, each with the file that it stands for.
 pub(super) const BLOOM_FILTER: &str = "memwal.bloom_filter.crc32";
 pub(super) const KEY_INDEX: &str = "memwal.pk_index.page_data.crc32";
 pub(super) const DELETIONS: &str = "memwal.deletions.crc32";
+/// Of [`fragment`].
+pub(super) const FRAGMENT: &str = "memwal.fragment.crc32";
 
 /// What the configuration says of the bytes that were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +28,27 @@ pub(super) enum Verdict {
 /// The value to record for a file of these bytes: the CRC-32 in hex, and the length.
 pub(super) fn of(bytes: &[u8]) -> String {
     format!("{:08x}/{}", crc32fast::hash(bytes), bytes.len())
+}
+
+/// Where the rows lie, in words of our own: Lance may encode the same in other ways.
+pub(super) fn fragment(fragment: &Fragment) -> String {
+    let mut text = format!("{} {:?}", fragment.id, fragment.physical_rows);
+    for file in &fragment.files {
+        text += &format!(
+            " {} {:?} {:?} {}.{} {:?}",
+            file.path,
+            file.fields,
+            file.column_indices,
+            file.file_major_version,
+            file.file_minor_version,
+            file.file_size_bytes.get(),
+        );
+    }
+    if let Some(deletions) = &fragment.deletion_file {
+        let path = relative_deletion_file_path(fragment.id, deletions);
+        text += &format!(" {path} {:?}", deletions.num_deleted_rows);
+    }
+    text
 }
 
 /// Compares `bytes` with what `config` has recorded under `key`.

@@ -20,6 +20,7 @@ use tokio::sync::OnceCell;
 use super::checksum::{self, Verdict};
 use super::damage::{caught, named};
 use super::target::GenerationTarget;
+use super::write::VERSION;
 use super::{bloom, key_index, scan};
 use crate::error::{Error, ErrorKind, Result};
 use crate::index::key::SortedKeys;
@@ -68,7 +69,7 @@ impl Generation {
             as u64;
         let count = async { Ok(dataset.count_deleted_rows().await? as u64) };
         let ((), deleted_rows, bloom) = futures::try_join!(
-            check_deletions(target, folder, &dataset, fragment),
+            check_fragment(target, folder, &dataset, fragment),
             named(target, folder, Some(&dataset), count),
             read_bloom(target, folder, &dataset, physical_rows),
         )?;
@@ -298,27 +299,32 @@ async fn read_bloom(
     Ok(Sbbf::new(&bytes).ok())
 }
 
-/// The rows that a scan leaves out are those that the writer left out.
-async fn check_deletions(
+/// The rows lie where the writer put them, and a scan leaves out those that it left out.
+async fn check_fragment(
     target: &GenerationTarget,
     folder: &str,
     dataset: &Dataset,
     fragment: &Fragment,
 ) -> Result<()> {
-    if !dataset.config().contains_key(checksum::DELETIONS) {
+    // The checksums say nothing of a version that someone else made from ours.
+    if dataset.manifest().version != VERSION {
         return Ok(());
     }
+    let (config, described) = (dataset.config(), checksum::fragment(fragment));
+    if checksum::verify(config, checksum::FRAGMENT, described.as_bytes()) == Verdict::Different {
+        return Err(target.corrupt(folder, "has a damaged manifest"));
+    }
     let Some(deletions) = &fragment.deletion_file else {
-        return Err(target.corrupt(folder, "has lost its deletion file"));
+        return Ok(());
     };
+    if !config.contains_key(checksum::DELETIONS) {
+        return Ok(());
+    }
     let path = deletion_file_path(&target.path(folder), fragment.id, deletions);
     let read = async { Ok(target.store().read_one_all(&path).await?) };
     let bytes = named(target, folder, Some(dataset), read).await?;
-    match checksum::verify(dataset.config(), checksum::DELETIONS, &bytes) {
-        Verdict::Same | Verdict::NotRecorded => Ok(()),
-        Verdict::Different => {
-            let what = format!("has a damaged deletion file '{path}'");
-            Err(target.corrupt(folder, &what))
-        }
+    if checksum::verify(config, checksum::DELETIONS, &bytes) == Verdict::Different {
+        return Err(target.corrupt(folder, &format!("has a damaged deletion file '{path}'")));
     }
+    Ok(())
 }

@@ -24,7 +24,7 @@ use crate::layout::{BLOOM_FILTER_FILE, generation_folder};
 
 const DATA_DIR: &str = "data";
 /// The only version that a generation ever has.
-const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 1;
 /// The only fragment of a generation.
 const FRAGMENT: u64 = 0;
 /// The most rows that the file writer takes at once, as in Lance.
@@ -99,6 +99,8 @@ pub(crate) async fn write_generation(
     let primary_key_bytes = write_key_files(target, &path, batches, &mut checksums)
         .await
         .map_err(context)?;
+    let described = checksum::of(checksum::fragment(&fragment).as_bytes());
+    checksums.insert(checksum::FRAGMENT.to_string(), described);
     write_manifest(target, &path, fragment, checksums)
         .await
         .map_err(context)?;

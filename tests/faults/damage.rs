@@ -1,10 +1,11 @@
 //! Storage that is not what the format says: an open names it and changes nothing.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use datafusion_memwal::{Error, ErrorKind, MemWalTable};
 
-use super::support::tables::{rows, schema};
+use super::support::tables::{read_everywhere, rows, schema};
 
 /// A table on disk with five log entries, dropped without close.
 async fn table_with_entries() -> (tempfile::TempDir, String) {
@@ -118,6 +119,114 @@ async fn a_missing_generation_is_named() {
     let error = open_error(&uri).await;
     assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     assert!(error.to_string().contains("_gen_1"), "{error}");
+}
+
+/// A table on disk whose rows lie in one generation, some of them replaced in it.
+async fn table_with_a_generation() -> (tempfile::TempDir, String, BTreeMap<i64, i64>) {
+    let (folder, uri) = table_with_entries().await;
+    let table = MemWalTable::open(&uri).await.unwrap();
+    table.put(vec![rows(&[(1, 10), (7, 7)])]).await.unwrap();
+    table.flush().await.unwrap();
+    table.close().await.unwrap();
+    let newest = [(0, 0), (1, 10), (2, 2), (3, 3), (4, 4), (7, 7)];
+    (folder, uri, newest.into())
+}
+
+/// The one file of the generation whose path holds `part` and ends with `extension`.
+fn file_of_generation(folder: &Path, part: &str, extension: &str) -> PathBuf {
+    let mut found = files(folder, extension);
+    found.retain(|path| {
+        let path = path.to_str().unwrap();
+        path.contains("_gen_") && path.contains(part)
+    });
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0)
+}
+
+/// Empties, cuts and zeroes a file, and flips bits at 24 places of it.
+fn damages(intact: &[u8]) -> Vec<Vec<u8>> {
+    let mut damages = vec![
+        Vec::new(),
+        intact[..intact.len() / 2].to_vec(),
+        vec![0; intact.len()],
+    ];
+    for at in 0..24 {
+        let mut bytes = intact.to_vec();
+        bytes[at * intact.len() / 24] ^= 1 << (at % 8);
+        damages.push(bytes);
+    }
+    damages
+}
+
+#[tokio::test]
+async fn a_damaged_filter_or_key_index_costs_time_only() {
+    let (folder, uri, newest) = table_with_a_generation().await;
+    for (part, extension) in [("bloom_filter", "bin"), ("page_data", "lance")] {
+        let path = file_of_generation(folder.path(), part, extension);
+        let intact = std::fs::read(&path).unwrap();
+        for damage in damages(&intact) {
+            std::fs::write(&path, damage).unwrap();
+            let table = MemWalTable::open(&uri).await.unwrap();
+            assert_eq!(read_everywhere(&table).await, newest, "{}", path.display());
+            for (&id, &number) in &newest {
+                let row = table.get(&[id.into()]).await.unwrap().unwrap();
+                assert_eq!(row, rows(&[(id, number)]), "{}", path.display());
+            }
+            table.close().await.unwrap();
+        }
+        std::fs::write(&path, intact).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn what_a_generation_cannot_do_without_is_corrupt_when_damaged() {
+    let (folder, uri, newest) = table_with_a_generation().await;
+    for part in ["_deletions", "_versions"] {
+        let extension = if part == "_deletions" {
+            "bin"
+        } else {
+            "manifest"
+        };
+        let path = file_of_generation(folder.path(), part, extension);
+        let intact = std::fs::read(&path).unwrap();
+        for (number, damage) in damages(&intact).into_iter().enumerate() {
+            std::fs::write(&path, damage).unwrap();
+            match MemWalTable::open(&uri).await {
+                // A bit of the manifest that changes nothing: its timestamp, say.
+                Ok(table) if part == "_versions" && number > 2 => {
+                    assert_eq!(read_everywhere(&table).await, newest, "damage {number}");
+                    table.close().await.unwrap();
+                }
+                Ok(_) => panic!("damage {number} of {part} was not seen"),
+                Err(error) => {
+                    let kinds = [ErrorKind::Corrupt, ErrorKind::Unsupported];
+                    assert!(kinds.contains(&error.kind()), "damage {number}: {error}");
+                    assert!(number > 2 || error.kind() == ErrorKind::Corrupt, "{error}");
+                    assert!(error.to_string().contains("_gen_1"), "{error}");
+                }
+            }
+        }
+        std::fs::write(&path, intact).unwrap();
+    }
+    let table = MemWalTable::open(&uri).await.unwrap();
+    assert_eq!(read_everywhere(&table).await, newest);
+}
+
+#[tokio::test]
+async fn no_flipped_bit_of_a_manifest_is_believed() {
+    let (folder, uri, newest) = table_with_a_generation().await;
+    let path = files(folder.path(), "binpb").pop().unwrap();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    let intact = std::fs::read(&path).unwrap();
+    for damage in damages(&intact) {
+        std::fs::write(&path, damage).unwrap();
+        let error = open_error(&uri).await;
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        assert!(error.to_string().contains(name), "{error}");
+    }
+    std::fs::write(&path, intact).unwrap();
+    let table = MemWalTable::open(&uri).await.unwrap();
+    assert_eq!(read_everywhere(&table).await, newest);
 }
 
 #[tokio::test]
