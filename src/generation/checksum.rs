@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use lance_core::datatypes::Schema;
 use lance_table::format::Fragment;
 use lance_table::io::deletion::relative_deletion_file_path;
 
@@ -13,8 +14,8 @@ use lance_table::io::deletion::relative_deletion_file_path;
 pub(super) const BLOOM_FILTER: &str = "memwal.bloom_filter.crc32";
 pub(super) const KEY_INDEX: &str = "memwal.pk_index.page_data.crc32";
 pub(super) const DELETIONS: &str = "memwal.deletions.crc32";
-/// Of [`fragment`].
-pub(super) const FRAGMENT: &str = "memwal.fragment.crc32";
+/// Of [`contents`].
+pub(super) const CONTENTS: &str = "memwal.contents.crc32";
 
 /// What the configuration says of the bytes that were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,9 +31,16 @@ pub(super) fn of(bytes: &[u8]) -> String {
     format!("{:08x}/{}", crc32fast::hash(bytes), bytes.len())
 }
 
-/// Where the rows lie, in words of our own: Lance may encode the same in other ways.
-pub(super) fn fragment(fragment: &Fragment) -> String {
+/// What the columns are and where the rows lie, in words of our own: Lance may encode the
+/// same in other ways.
+pub(super) fn contents(schema: &Schema, fragment: &Fragment) -> String {
     let mut text = format!("{} {:?}", fragment.id, fragment.physical_rows);
+    for field in schema.fields_pre_order() {
+        text += &format!(
+            " {} {} {:?} {} {}",
+            field.id, field.parent_id, field.name, field.logical_type, field.nullable
+        );
+    }
     for file in &fragment.files {
         text += &format!(
             " {} {:?} {:?} {}.{} {:?}",

@@ -15,8 +15,8 @@
 //! it, so a crash during a write leaves an orphan and nothing else.
 //!
 //! Damage: the manifest holds checksums of the Bloom filter and the key index, which are
-//! left out when they differ, and of the deletions and its own list of files, which are
-//! needed. The data file has none, nor have the pages in Lance's format: that a bit of it
+//! left out when they differ, and of the deletions and its own lists of columns and files,
+//! which are needed. The data file has none, nor have the pages in Lance's format: that a bit of it
 //! has flipped is Lance's to notice, and it notices only what it cannot decode. A read that
 //! panics says that the folder is corrupt.
 //!

@@ -56,10 +56,13 @@ impl Generation {
         }
         let load = async { Ok(builder.load().await?) };
         let dataset = named(target, folder, None, load).await?;
-        check_columns(target, folder, &dataset)?;
         let [fragment] = dataset.fragments().as_slice() else {
             return Err(target.corrupt(folder, "is not a dataset of one fragment"));
         };
+        if !is_as_written(&dataset, fragment) {
+            return Err(target.corrupt(folder, "has a damaged manifest"));
+        }
+        check_columns(target, folder, &dataset)?;
         if fragment.id != 0 {
             return Err(target.corrupt(folder, "has a fragment that is not number 0"));
         }
@@ -69,7 +72,7 @@ impl Generation {
             as u64;
         let count = async { Ok(dataset.count_deleted_rows().await? as u64) };
         let ((), deleted_rows, bloom) = futures::try_join!(
-            check_fragment(target, folder, &dataset, fragment),
+            check_deletions(target, folder, &dataset, fragment),
             named(target, folder, Some(&dataset), count),
             read_bloom(target, folder, &dataset, physical_rows),
         )?;
@@ -299,25 +302,27 @@ async fn read_bloom(
     Ok(Sbbf::new(&bytes).ok())
 }
 
-/// The rows lie where the writer put them, and a scan leaves out those that it left out.
-async fn check_fragment(
+/// Whether the manifest says what it was written with, as far as it says that.
+fn is_as_written(dataset: &Dataset, fragment: &Fragment) -> bool {
+    let contents = checksum::contents(dataset.schema(), fragment);
+    // Our checksums say nothing of a version that someone else has made of ours.
+    dataset.manifest().version != VERSION
+        || checksum::verify(dataset.config(), checksum::CONTENTS, contents.as_bytes())
+            != Verdict::Different
+}
+
+/// A scan leaves out those rows that the writer left out.
+async fn check_deletions(
     target: &GenerationTarget,
     folder: &str,
     dataset: &Dataset,
     fragment: &Fragment,
 ) -> Result<()> {
-    // The checksums say nothing of a version that someone else made from ours.
-    if dataset.manifest().version != VERSION {
-        return Ok(());
-    }
-    let (config, described) = (dataset.config(), checksum::fragment(fragment));
-    if checksum::verify(config, checksum::FRAGMENT, described.as_bytes()) == Verdict::Different {
-        return Err(target.corrupt(folder, "has a damaged manifest"));
-    }
+    let config = dataset.config();
     let Some(deletions) = &fragment.deletion_file else {
         return Ok(());
     };
-    if !config.contains_key(checksum::DELETIONS) {
+    if dataset.manifest().version != VERSION || !config.contains_key(checksum::DELETIONS) {
         return Ok(());
     }
     let path = deletion_file_path(&target.path(folder), fragment.id, deletions);

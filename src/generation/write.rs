@@ -99,8 +99,6 @@ pub(crate) async fn write_generation(
     let primary_key_bytes = write_key_files(target, &path, batches, &mut checksums)
         .await
         .map_err(context)?;
-    let described = checksum::of(checksum::fragment(&fragment).as_bytes());
-    checksums.insert(checksum::FRAGMENT.to_string(), described);
     write_manifest(target, &path, fragment, checksums)
         .await
         .map_err(context)?;
@@ -195,11 +193,14 @@ async fn write_manifest(
     target: &GenerationTarget,
     folder: &Path,
     fragment: Fragment,
-    checksums: HashMap<String, String>,
+    mut checksums: HashMap<String, String>,
 ) -> Result<()> {
     let base = target.base().manifest();
     let format = DataStorageFormat::new(base.data_storage_format.lance_file_format());
     let schema = target.schema().generation_schema()?;
+    let contents = checksum::contents(&schema, &fragment);
+    let contents = checksum::of(contents.as_bytes());
+    checksums.insert(checksum::CONTENTS.to_string(), contents);
     let mut manifest = Manifest::new(schema, Arc::new(vec![fragment]), format, HashMap::new());
     manifest.set_timestamp(clock::unix_nanos());
     manifest.update_max_fragment_id();
