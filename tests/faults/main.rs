@@ -9,6 +9,7 @@ mod lifetime;
 mod limits;
 mod placement;
 mod store;
+mod telemetry;
 mod visibility;
 
 use std::future::Future;
