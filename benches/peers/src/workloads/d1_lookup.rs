@@ -15,7 +15,7 @@ const TIER_ROWS: usize = 10_000;
 const BATCH_ROWS: usize = 1_000;
 
 pub async fn run() -> Result<()> {
-    lookups(0, 20_000, 20_000).await?;
+    lookups(0, 20_000, 1_000).await?;
     lookups(4, 4_000, 300).await
 }
 

@@ -54,10 +54,15 @@ pub async fn settle(table: &MemWalTable, in_memory: bool) -> Result<()> {
         tokio::time::sleep(Duration::from_secs(2)).await;
         return Ok(());
     }
-    while table.tiers().iter().any(|tier| tier.tier == "frozen") {
+    while is_freezing(table).await? {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())
+}
+
+async fn is_freezing(table: &MemWalTable) -> Result<bool> {
+    let tiers = table.tiers().await?;
+    Ok(tiers.iter().any(|tier| tier.tier == "frozen"))
 }
 
 /// Where the rows of a large table lie.
