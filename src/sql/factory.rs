@@ -63,10 +63,10 @@ impl TableProviderFactory for MemWalTableFactory {
         let (table, origin) = OpenTables::of_process()
             .get_or_open(&location, opening.boxed())
             .await?;
-        if let Some(declared) = &declared {
-            declared.check(name, &location, table.table_schema())?;
-        }
         if origin == Origin::Shared {
+            if let Some(declared) = &declared {
+                declared.check(name, &location, table.table_schema())?;
+            }
             let wanted = table.options().clone().changed_by(name, pairs())?;
             if wanted != *table.options() {
                 return Err(Error::invalid(format!(
@@ -86,19 +86,19 @@ async fn open_or_create(
     builder: TableBuilder,
     declared: Option<Declared>,
 ) -> Result<MemWalTable> {
-    match (builder.stored_schema().await?, declared) {
-        (Some(stored), declared) => {
-            // Before the open, which takes the table from the writer that has it.
-            if let Some(declared) = declared {
-                declared.check(&name, builder.uri(), &stored)?;
-            }
-            builder.open().await
-        }
-        (None, Some(declared)) => {
+    let accept = |stored: &TableSchema| match &declared {
+        Some(declared) => declared.check(&name, builder.uri(), stored),
+        None => Ok(()),
+    };
+    if let Some(table) = builder.open_if_there(accept).await? {
+        return Ok(table);
+    }
+    match declared {
+        Some(declared) => {
             let schema = Arc::new(declared.schema);
             builder.create(schema, &declared.key).await
         }
-        (None, None) => Err(Error::invalid(format!(
+        None => Err(Error::invalid(format!(
             "table '{name}': nothing lies at '{}'; give the columns to create it",
             builder.uri()
         ))),

@@ -92,35 +92,7 @@ impl TableBuilder {
     /// `Unavailable` when the store does not answer, `Invalid` when the location is a file,
     /// `Unsupported` when its store was not built in.
     pub async fn exists(&self) -> Result<bool> {
-        if let Some(feature) = missing_feature(&self.uri) {
-            return Err(Error::unsupported(format!(
-                "table '{}': the location '{}' needs the cargo feature '{feature}', without which \
-                 this program was built",
-                self.name, self.uri
-            )));
-        }
-        if let Some(path) = local_path(&self.uri)
-            && let Some(file) = path.ancestors().find(|part| part.is_file())
-        {
-            return Err(Error::invalid(format!(
-                "table '{}': the location '{}' cannot hold a table, since '{}' is a file; name a folder",
-                self.name,
-                self.uri,
-                file.display()
-            )));
-        }
         Ok(self.load().await?.is_some())
-    }
-
-    /// The columns of what lies at the URI, read without taking the table from its writer.
-    pub(crate) async fn stored_schema(&self) -> Result<Option<TableSchema>> {
-        if !self.exists().await? {
-            return Ok(None);
-        }
-        self.load()
-            .await?
-            .map(|dataset| TableSchema::from_base(&self.name, dataset.schema()))
-            .transpose()
     }
 
     /// Makes a new table. `key` names the columns of the primary key in order; without
@@ -133,10 +105,10 @@ impl TableBuilder {
     pub async fn create(self, schema: SchemaRef, key: &[String]) -> Result<MemWalTable> {
         let declared = declare(&self.name, &schema, key)?;
         let options = self.changed(TableOptions::default())?;
-        if self.exists().await? {
-            if let Some(mut unfinished) = self.load_unfinished(&declared).await? {
-                self.initialize(&mut unfinished, &options).await?;
-                return self.start(unfinished, options).await;
+        if let Some(mut found) = self.load().await? {
+            if is_unfinished(&found, &declared).await? {
+                self.initialize(&mut found, &options).await?;
+                return self.start(found, options).await;
             }
             return Err(Error::invalid(format!(
                 "table '{}': a table already lies at '{}'; open it, or choose another location",
@@ -169,15 +141,26 @@ impl TableBuilder {
     /// `Invalid` when nothing is there; `Unsupported` for a sharded table or columns that
     /// this version cannot write; `Corrupt` names what is damaged, and nothing is changed.
     pub async fn open(self) -> Result<MemWalTable> {
-        self.exists().await?;
-        let Some(mut dataset) = self.load().await? else {
-            return Err(Error::invalid(format!(
+        self.open_if_there(|_| Ok(())).await?.ok_or_else(|| {
+            Error::invalid(format!(
                 "table '{}': nothing lies at '{}'; create it with a column list",
                 self.name, self.uri
-            )));
+            ))
+        })
+    }
+
+    /// As [`Self::open`], `None` when nothing is there. `accept` may refuse the stored
+    /// columns before the table is taken from the writer that has it.
+    pub(crate) async fn open_if_there(
+        &self,
+        accept: impl FnOnce(&TableSchema) -> Result<()> + Send,
+    ) -> Result<Option<MemWalTable>> {
+        let Some(mut dataset) = self.load().await? else {
+            return Ok(None);
         };
         // Everything that can be refused is refused before the first write.
         let schema = TableSchema::from_base(&self.name, dataset.schema())?;
+        accept(&schema)?;
         let format = dataset.manifest().data_storage_format.lance_file_format();
         let version = exact(format);
         if version == LanceFileVersion::Legacy {
@@ -199,22 +182,7 @@ impl TableBuilder {
         if stored.is_none() {
             self.initialize(&mut dataset, &options).await?;
         }
-        self.start(dataset, options).await
-    }
-
-    /// What a `create` of the same columns has left that was cut short between its two
-    /// commits: an empty dataset in its first version, without a log.
-    async fn load_unfinished(&self, declared: &SchemaRef) -> Result<Option<Dataset>> {
-        let Some(dataset) = self.load().await? else {
-            return Ok(None);
-        };
-        let mut wanted = LanceSchema::try_from(declared.as_ref())?;
-        wanted.set_field_id(None);
-        let is_unfinished = dataset.manifest().version == 1
-            && *dataset.schema() == wanted
-            && dataset.mem_wal_index_details().await?.is_none()
-            && dataset.count_rows(None).await? == 0;
-        Ok(is_unfinished.then_some(dataset))
+        self.start(dataset, options).await.map(Some)
     }
 
     async fn initialize(&self, dataset: &mut Dataset, options: &TableOptions) -> Result<()> {
@@ -241,8 +209,31 @@ impl TableBuilder {
         Error::from(error).context(format!("table '{}' at '{}'", self.name, self.uri))
     }
 
+    /// Refuses a location that cannot hold a table in this build.
+    fn check_location(&self) -> Result<()> {
+        if let Some(feature) = missing_feature(&self.uri) {
+            return Err(Error::unsupported(format!(
+                "table '{}': the location '{}' needs the cargo feature '{feature}', without which \
+                 this program was built",
+                self.name, self.uri
+            )));
+        }
+        if let Some(path) = local_path(&self.uri)
+            && let Some(file) = path.ancestors().find(|part| part.is_file())
+        {
+            return Err(Error::invalid(format!(
+                "table '{}': the location '{}' cannot hold a table, since '{}' is a file; name a folder",
+                self.name,
+                self.uri,
+                file.display()
+            )));
+        }
+        Ok(())
+    }
+
     /// The dataset at the URI, `None` when nothing is there.
     async fn load(&self) -> Result<Option<Dataset>> {
+        self.check_location()?;
         let mut builder =
             DatasetBuilder::from_uri(&self.uri).with_session(Arc::new(Session::default()));
         if let Some(params) = &self.store_params {
@@ -271,7 +262,7 @@ impl TableBuilder {
         })
     }
 
-    async fn start(self, dataset: Dataset, options: TableOptions) -> Result<MemWalTable> {
+    async fn start(&self, dataset: Dataset, options: TableOptions) -> Result<MemWalTable> {
         let schema = Arc::new(TableSchema::from_base(&self.name, dataset.schema())?);
         let details = dataset.mem_wal_index_details().await?.unwrap_or_default();
         let spec_id = unsharded_spec(&self.name, &details)?;
@@ -290,8 +281,19 @@ impl TableBuilder {
         let writer = ShardWriter::open(target, options, spec_id, compacted)
             .await
             .map_err(|error| error.context(format!("table '{}'", self.name)))?;
-        Ok(MemWalTable::start(self.uri, schema, writer, tier))
+        Ok(MemWalTable::start(self.uri.clone(), schema, writer, tier))
     }
+}
+
+/// Whether `found` is what a `create` of the same columns has left that was cut short between
+/// its two commits: an empty dataset in its first version, without a log.
+async fn is_unfinished(found: &Dataset, declared: &SchemaRef) -> Result<bool> {
+    let mut wanted = LanceSchema::try_from(declared.as_ref())?;
+    wanted.set_field_id(None);
+    Ok(found.manifest().version == 1
+        && *found.schema() == wanted
+        && found.mem_wal_index_details().await?.is_none()
+        && found.count_rows(None).await? == 0)
 }
 
 /// The cargo feature that a location needs and this build lacks.
