@@ -126,6 +126,11 @@ impl Memtable {
         self.global_offset
     }
 
+    /// How many batches the writer had taken when the last of this memtable came.
+    pub(crate) fn global_end(&self) -> u64 {
+        self.global_offset + self.batches()
+    }
+
     /// How many batches were appended.
     pub(crate) fn batches(&self) -> u64 {
         self.log.len()

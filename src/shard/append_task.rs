@@ -44,7 +44,7 @@ pub(crate) async fn run(state: Arc<ShardState>, mut appender: WalAppender) {
 }
 
 /// The oldest memtable with rows that are not in the log.
-pub(crate) fn oldest_that_owes(state: &ShardState) -> Option<Arc<Memtable>> {
+fn oldest_that_owes(state: &ShardState) -> Option<Arc<Memtable>> {
     let durable = state.cursors.durable();
     state
         .tiers
@@ -115,7 +115,7 @@ async fn append(state: &ShardState, appender: &mut WalAppender, memtable: &Memta
     state
         .entry_bytes
         .store(pending.bytes as usize, Ordering::Relaxed);
-    let entry = encode(&state.schema, &header, &pending.batches)?;
+    let entry = encode(state.schema(), &header, &pending.batches)?;
     let bytes = entry.bytes.len();
     let appended = appender
         .append(entry.bytes, || state.manifests.epoch())

@@ -38,7 +38,7 @@ pub(crate) async fn run(state: Arc<ShardState>) {
 
 /// Flushes one memtable, trying again for as long as the writer lives.
 async fn flush_until_done(state: &ShardState, memtable: &Arc<Memtable>) -> Result<()> {
-    let end = memtable.global_offset() + memtable.batches();
+    let end = memtable.global_end();
     // Never before the log has it all: the commit moves the replay position past its entries.
     state
         .cursors

@@ -23,7 +23,7 @@ pub(crate) async fn run(state: Arc<ShardState>) {
 }
 
 /// Brings the indexes of every memtable up to its rows, oldest first.
-pub(crate) fn apply_all(state: &ShardState) {
+fn apply_all(state: &ShardState) {
     for memtable in state.tiers.load().memtables() {
         if memtable.indexed_batches() < memtable.batches() {
             state.index(memtable);

@@ -25,12 +25,10 @@ use crate::wal::{WalEntry, read_entries};
 
 /// What replay hands to the writer.
 pub(crate) struct Replayed {
-    /// The memtable that goes on taking writes.
+    /// The memtable that goes on taking writes; all it holds is durable and indexed.
     pub(crate) active: Arc<Memtable>,
     /// The generations that were flushed on the way, oldest first.
     pub(crate) flushed: Vec<Arc<Generation>>,
-    /// Batches taken, all of them durable and indexed.
-    pub(crate) taken: u64,
     /// The entries of the active memtable.
     pub(crate) log_book: LogBook,
 }
@@ -47,7 +45,6 @@ struct Replay<'a> {
     /// Whether the active memtable has rows of entries that do not carry its number.
     is_misnumbered: bool,
     flushed: Vec<Arc<Generation>>,
-    taken: u64,
     log_book: LogBook,
 }
 
@@ -83,7 +80,6 @@ pub(crate) async fn replay(
         stamp: None,
         is_misnumbered: false,
         flushed: Vec::new(),
-        taken: 0,
         log_book: LogBook::default(),
     };
     let entries = read_entries(
@@ -117,7 +113,6 @@ pub(crate) async fn replay(
     Ok(Replayed {
         active: replay.active,
         flushed: replay.flushed,
-        taken: replay.taken,
         log_book: replay.log_book,
     })
 }
@@ -129,13 +124,11 @@ impl Replay<'_> {
             .iter()
             .map(|rows| PreparedBatch::replayed(self.target.schema(), self.target.codec(), rows))
             .collect::<Result<Vec<_>>>()?;
-        let more = crate::shard::state::fill_of(&put);
+        let more = Fill::of_put(&put);
         self.rotate_before(position, entry.header.generation, &more)
             .await?;
-        let batches = put.len() as u64;
         self.active.append(put)?;
         self.active.apply_index()?;
-        self.taken += batches;
         self.log_book
             .note(self.active.generation(), position, more.batches, more.rows);
         Ok(())
@@ -159,7 +152,9 @@ impl Replay<'_> {
             // A number may be sealed only when no later entry carries it: such an entry
             // would be skipped by the next replay.
             (None, Some(now)) => now > number,
-            (None, None) => self.fill().would_overflow(more, self.options),
+            (None, None) => {
+                Fill::of(&self.active, &self.log_book).would_overflow(more, self.options)
+            }
             (Some(_), None) => false,
         };
         self.stamp = stamp.or(self.stamp);
@@ -177,17 +172,6 @@ impl Replay<'_> {
             self.seal().await?;
         }
         Ok(())
-    }
-
-    fn fill(&self) -> Fill {
-        let span = self.log_book.span(self.active.generation());
-        Fill {
-            rows: self.active.rows() as usize,
-            bytes: self.active.bytes() as usize,
-            batches: span.batches,
-            wal_entries: span.entries,
-            ..Fill::default()
-        }
     }
 
     /// Flushes the active memtable and begins the next.
@@ -209,7 +193,7 @@ impl Replay<'_> {
             Arc::clone(self.target.schema()),
             self.target.codec().cloned(),
             number + 1,
-            self.taken,
+            self.active.global_end(),
         ));
         Ok(())
     }

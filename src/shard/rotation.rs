@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
+use crate::clock;
+use crate::memtable::{Memtable, PreparedBatch};
 use crate::options::TableOptions;
+use crate::shard::log_book::LogBook;
+use crate::wal::MAX_JOINED_ROWS;
 
 /// How much a memtable holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -20,6 +24,34 @@ pub(crate) struct Fill {
 }
 
 impl Fill {
+    /// What a memtable holds, its rows that still wait for the log counted as they will be
+    /// written.
+    pub(crate) fn of(memtable: &Memtable, log_book: &LogBook) -> Self {
+        let span = log_book.span(memtable.generation());
+        let rows = memtable.rows() as usize;
+        let waiting_rows = rows.saturating_sub(span.rows);
+        Self {
+            rows,
+            bytes: memtable.bytes() as usize,
+            batches: span.batches + joined(memtable.batches() as usize, waiting_rows),
+            wal_entries: span.entries,
+            age: memtable
+                .oldest_row_at()
+                .map_or_else(Default::default, |born| clock::now() - born),
+        }
+    }
+
+    /// What a put adds to a memtable.
+    pub(crate) fn of_put(put: &[PreparedBatch]) -> Self {
+        let rows = put.iter().map(|batch| batch.rows.num_rows()).sum();
+        Self {
+            rows,
+            bytes: put.iter().map(|batch| batch.bytes).sum(),
+            batches: joined(put.len(), rows),
+            ..Self::default()
+        }
+    }
+
     /// Whether the memtable is to be frozen.
     pub(crate) fn is_full(&self, options: &TableOptions) -> bool {
         self.rows > 0
@@ -37,6 +69,12 @@ impl Fill {
                 || self.bytes + more.bytes > options.max_memtable_size
                 || self.batches + more.batches > options.max_memtable_batches)
     }
+}
+
+/// The most batches that the log makes of `batches` with `rows` in all: two neighbours that
+/// it leaves apart have more rows than it joins.
+fn joined(batches: usize, rows: usize) -> usize {
+    batches.min(2 * rows / MAX_JOINED_ROWS + 1).min(rows)
 }
 
 #[cfg(test)]

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use crate::clock;
 use crate::error::{Error, Result};
 use crate::generation::GenerationTarget;
 use crate::index::key::KeyCodec;
@@ -26,13 +25,8 @@ use crate::shard::tiers::Tiers;
 /// up the caller's thread; at or below it the caller applies it at once.
 const INLINE_INDEX_ROWS: usize = 4_096;
 
-/// Neighbouring batches of a log entry are joined up to about this many rows.
-const JOINED_ROWS: usize = 8_192;
-
 /// Everything of one writer but its tasks.
 pub(crate) struct ShardState {
-    pub(crate) schema: Arc<TableSchema>,
-    pub(crate) codec: Option<KeyCodec>,
     pub(crate) options: TableOptions,
     pub(crate) target: GenerationTarget,
     pub(crate) manifests: ManifestStore,
@@ -42,8 +36,9 @@ pub(crate) struct ShardState {
     pub(crate) log_book: LogBook,
     pub(crate) counters: Counters,
     /// Serialises appends to the memtable and rotations; held for no await.
-    puts: Mutex<Puts>,
+    put_lock: Mutex<()>,
     pub(crate) flush_failure: Mutex<FlushFailure>,
+    /// Set under the put lock; no put is taken after it.
     pub(crate) closing: AtomicBool,
     /// Size of the log entry that is being appended.
     pub(crate) entry_bytes: AtomicUsize,
@@ -63,24 +58,13 @@ pub(crate) struct FlushFailure {
     pub(crate) last: Option<(u64, Error)>,
 }
 
-/// What only the holder of the put lock knows.
-#[derive(Debug)]
-struct Puts {
-    /// Batches taken over the life of this writer.
-    taken: u64,
-    closed: bool,
-}
-
 /// The parts that a [`ShardState`] is made of.
 pub(crate) struct ShardParts {
-    pub(crate) schema: Arc<TableSchema>,
-    pub(crate) codec: Option<KeyCodec>,
     pub(crate) options: TableOptions,
     pub(crate) target: GenerationTarget,
     pub(crate) manifests: ManifestStore,
     pub(crate) writer_epoch: u64,
     pub(crate) tiers: Tiers,
-    pub(crate) taken: u64,
     pub(crate) log_book: LogBook,
 }
 
@@ -103,7 +87,7 @@ pub(crate) enum Admission {
 impl fmt::Debug for ShardState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ShardState")
-            .field("table", &self.schema.table())
+            .field("table", &self.schema().table())
             .field("writer_epoch", &self.writer_epoch)
             .finish_non_exhaustive()
     }
@@ -112,21 +96,16 @@ impl fmt::Debug for ShardState {
 impl ShardState {
     pub(crate) fn new(parts: ShardParts) -> Self {
         Self {
-            schema: parts.schema,
-            codec: parts.codec,
             options: parts.options,
             target: parts.target,
             manifests: parts.manifests,
             writer_epoch: parts.writer_epoch,
-            tiers: ArcSwap::from_pointee(parts.tiers),
             // Everything there is at this moment came from the log.
-            cursors: Cursors::starting_at(parts.taken),
+            cursors: Cursors::starting_at(parts.tiers.active.global_end()),
+            tiers: ArcSwap::from_pointee(parts.tiers),
             log_book: parts.log_book,
             counters: Counters::default(),
-            puts: Mutex::new(Puts {
-                taken: parts.taken,
-                closed: false,
-            }),
+            put_lock: Mutex::default(),
             flush_failure: Mutex::default(),
             closing: AtomicBool::new(false),
             entry_bytes: AtomicUsize::new(0),
@@ -137,37 +116,43 @@ impl ShardState {
         }
     }
 
+    pub(crate) fn schema(&self) -> &Arc<TableSchema> {
+        self.target.schema()
+    }
+
+    pub(crate) fn codec(&self) -> Option<&KeyCodec> {
+        self.target.codec()
+    }
+
     /// Takes one put into the active memtable, as one change: no rotation, log entry or
     /// snapshot ever ends inside it.
     pub(crate) fn admit(&self, put: Vec<PreparedBatch>) -> Result<Admission> {
-        let more = fill_of(&put);
+        let more = Fill::of_put(&put);
         let needed = memory_of(&put);
-        let mut puts = self.puts.lock();
+        let held = self.put_lock.lock();
         self.cursors.check()?;
-        if puts.closed {
+        if self.closing.load(Ordering::Acquire) {
             return Err(self.closed());
         }
         if self.unflushed_bytes() + needed > self.options.max_unflushed_size && self.holds_rows() {
-            self.rotate(&mut puts);
+            self.rotate(&held);
             return Ok(Admission::Full(put));
         }
         let fill = self.fill(&self.tiers.load().active);
         if fill.is_full(&self.options) || fill.would_overflow(&more, &self.options) {
-            self.rotate(&mut puts);
+            self.rotate(&held);
         }
         let tiers = self.tiers.load();
         let memtable = Arc::clone(&tiers.active);
-        let batches = put.len() as u64;
         memtable.append(put)?;
-        puts.taken += batches;
         let ticket = Ticket {
             end: memtable.batches(),
             memtable,
         };
         if self.fill(&ticket.memtable).is_full(&self.options) {
-            self.rotate(&mut puts);
+            self.rotate(&held);
         }
-        drop(puts);
+        drop(held);
         self.counters.note_put(more.rows);
         self.apply_index(&ticket, more.rows);
         self.wake_append.notify_one();
@@ -233,9 +218,9 @@ impl ShardState {
     /// Seals the active memtable if it has rows. Returns the generation that everything
     /// put so far ends in, or `None` if all of it is flushed.
     pub(crate) fn freeze(&self) -> Result<Option<u64>> {
-        let mut puts = self.puts.lock();
+        let held = self.put_lock.lock();
         self.cursors.check()?;
-        self.rotate(&mut puts);
+        self.rotate(&held);
         Ok(self
             .tiers
             .load()
@@ -246,20 +231,20 @@ impl ShardState {
 
     /// Seals the active memtable if the rule says so; the timer's way in.
     pub(crate) fn freeze_if_full(&self) {
-        let mut puts = self.puts.lock();
+        let held = self.put_lock.lock();
         if self.fill(&self.tiers.load().active).is_full(&self.options) {
-            self.rotate(&mut puts);
+            self.rotate(&held);
         }
     }
 
-    /// Refuses puts from now on. Returns whether this call was the first.
-    pub(crate) fn refuse_puts(&self) -> bool {
-        let mut puts = self.puts.lock();
+    /// Refuses puts from now on.
+    pub(crate) fn refuse_puts(&self) {
+        let _held = self.put_lock.lock();
         self.closing.store(true, Ordering::Release);
-        !std::mem::replace(&mut puts.closed, true)
     }
 
-    fn rotate(&self, puts: &mut Puts) {
+    /// Seals the active memtable if it has rows; the caller holds the put lock.
+    fn rotate(&self, _held: &MutexGuard<'_, ()>) {
         let tiers = self.tiers.load_full();
         if tiers.active.rows() == 0 {
             return;
@@ -274,10 +259,10 @@ impl ShardState {
         let _entered = span.enter();
         let generation = tiers.active.generation() + 1;
         let next = Arc::new(Memtable::new(
-            Arc::clone(&self.schema),
-            self.codec.clone(),
+            Arc::clone(self.schema()),
+            self.codec().cloned(),
             generation,
-            puts.taken,
+            tiers.active.global_end(),
         ));
         // A publish by the flush task may come between; `rcu` applies the change to what it left.
         self.tiers.rcu(|tiers| tiers.frozen_with(Arc::clone(&next)));
@@ -286,23 +271,8 @@ impl ShardState {
         self.wake_flush.notify_one();
     }
 
-    /// How full a memtable is, its rows that still wait for the log counted as they will be written.
-    pub(crate) fn fill(&self, memtable: &Memtable) -> Fill {
-        let span = self.log_book.span(memtable.generation());
-        let rows = memtable.rows() as usize;
-        let waiting_rows = rows.saturating_sub(span.rows);
-        let waiting_batches = (memtable.batches() as usize)
-            .min(2 * waiting_rows / JOINED_ROWS + 1)
-            .min(waiting_rows);
-        Fill {
-            rows,
-            bytes: memtable.bytes() as usize,
-            batches: span.batches + waiting_batches,
-            wal_entries: span.entries,
-            age: memtable
-                .oldest_row_at()
-                .map_or_else(Default::default, |born| clock::now() - born),
-        }
+    fn fill(&self, memtable: &Memtable) -> Fill {
+        Fill::of(memtable, &self.log_book)
     }
 
     /// Bytes held in memory: memtables with their indexes, and the log entry on its way.
@@ -351,7 +321,10 @@ impl ShardState {
     pub(crate) fn closed(&self) -> Error {
         Error::new(
             crate::error::ErrorKind::Closed,
-            format!("table '{}' was closed; open it again", self.schema.table()),
+            format!(
+                "table '{}' was closed; open it again",
+                self.schema().table()
+            ),
         )
     }
 }
@@ -369,16 +342,4 @@ pub(crate) fn memory_of(put: &[PreparedBatch]) -> usize {
             batch.bytes + index
         })
         .sum()
-}
-
-/// What a put adds to a memtable.
-pub(crate) fn fill_of(put: &[PreparedBatch]) -> Fill {
-    Fill {
-        rows: put.iter().map(|batch| batch.rows.num_rows()).sum(),
-        bytes: put.iter().map(|batch| batch.bytes).sum(),
-        batches: put.len().min(
-            2 * put.iter().map(|batch| batch.rows.num_rows()).sum::<usize>() / JOINED_ROWS + 1,
-        ),
-        ..Fill::default()
-    }
 }

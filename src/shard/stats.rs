@@ -115,7 +115,7 @@ pub(crate) fn read(state: &ShardState) -> TableStats {
         generations: tiers.generations.len() as u64,
         durable_batch_count: durable,
         global_offset: active.global_offset(),
-        unlogged_batches: (active.global_offset() + active.batches()).saturating_sub(durable),
+        unlogged_batches: active.global_end().saturating_sub(durable),
         unlogged_bytes: state.unlogged_bytes(),
         next_wal_position: get(&counters.last_position) + 1,
         unflushed_bytes: state.unflushed_bytes() as u64,

@@ -41,7 +41,7 @@ impl Drop for Watch {
         if self.is_running && self.state.cursors.failure().is_none() {
             self.state.fail(Error::internal(format!(
                 "table '{}': the {} task ended early, by a panic or with its runtime",
-                self.state.schema.table(),
+                self.state.schema().table(),
                 self.name
             )));
         }

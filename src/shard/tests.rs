@@ -28,7 +28,7 @@ async fn fault_06_an_index_that_fails_ends_the_writer_and_a_reopen_rebuilds_it()
     // Keys of the wrong kind stand for an index that cannot take a batch.
     let writer = table.writer();
     let state = writer.state();
-    let mut put = super::prepare_put(&state.schema, state.codec.as_ref(), &[row(2)]).unwrap();
+    let mut put = super::prepare_put(state.schema(), state.codec(), &[row(2)]).unwrap();
     let bad = PreparedBatch {
         keys: Some(Keys::Bytes(BinaryArray::from_vec(vec![b"x"]))),
         ..put.remove(0)

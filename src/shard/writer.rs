@@ -13,7 +13,8 @@ use crate::memtable::PreparedBatch;
 use crate::options::TableOptions;
 use crate::shard::drain::{drain, wait_for_predecessor};
 use crate::shard::replay::replay;
-use crate::shard::state::{Admission, ShardParts, ShardState, Ticket, fill_of, memory_of};
+use crate::shard::rotation::Fill;
+use crate::shard::state::{Admission, ShardParts, ShardState, Ticket, memory_of};
 use crate::shard::supervise::supervised;
 use crate::shard::tiers::Tiers;
 use crate::shard::{append_task, flush, index_task};
@@ -89,14 +90,11 @@ impl ShardWriter {
             generations: all,
         };
         let state = Arc::new(ShardState::new(ShardParts {
-            schema: Arc::clone(target.schema()),
-            codec: target.codec().cloned(),
             options,
             target,
             manifests,
             writer_epoch: manifest.writer_epoch,
             tiers,
-            taken: replayed.taken,
             log_book: replayed.log_book,
         }));
         state.counters.start_after(appender.next_position() - 1);
@@ -152,7 +150,7 @@ impl ShardWriter {
     }
 
     fn refuse_oversized(&self, put: &[PreparedBatch]) -> Result<()> {
-        let more = fill_of(put);
+        let more = Fill::of_put(put);
         let options = &self.state.options;
         if more.rows > options.max_memtable_rows
             || more.bytes > options.max_memtable_size
@@ -162,7 +160,7 @@ impl ShardWriter {
                 "table '{}': one change of {} rows and {} bytes does not fit a memtable \
                  ({} rows, {} bytes); divide it, or raise 'max_memtable_rows' or \
                  'max_memtable_size'",
-                self.state.schema.table(),
+                self.state.schema().table(),
                 more.rows,
                 more.bytes,
                 options.max_memtable_rows,
@@ -196,7 +194,7 @@ impl ShardWriter {
                     "table '{}': {} bytes are held until the object store takes them, and \
                      'max_unflushed_size' is {limit}; nothing was written, retry when the store \
                      has caught up",
-                    state.schema.table(),
+                    state.schema().table(),
                     state.unflushed_bytes()
                 )
             },

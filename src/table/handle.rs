@@ -209,7 +209,7 @@ impl MemWalTable {
     /// Those of [`Self::put`].
     pub async fn put_no_wait(&self, batches: Vec<RecordBatch>) -> Result<Pending> {
         let state = self.0.writer.state();
-        let rows = prepare_put(&self.0.schema, state.codec.as_ref(), &batches)?;
+        let rows = prepare_put(&self.0.schema, state.codec(), &batches)?;
         self.0.writer.put(rows).await.map(Pending)
     }
 
@@ -230,7 +230,7 @@ impl MemWalTable {
     /// Those of [`Self::delete`].
     pub async fn delete_no_wait(&self, keys: Vec<RecordBatch>) -> Result<Pending> {
         let state = self.0.writer.state();
-        let rows = prepare_delete(&self.0.schema, state.codec.as_ref(), &keys)?;
+        let rows = prepare_delete(&self.0.schema, state.codec(), &keys)?;
         self.0.writer.put(rows).await.map(Pending)
     }
 
@@ -278,7 +278,7 @@ impl MemWalTable {
             id: last.id,
             table_id: self.0.id,
             schema: Arc::clone(&self.0.schema),
-            codec: state.codec.clone(),
+            codec: state.codec().cloned(),
             memtables: newest_first
                 .iter()
                 .enumerate()
@@ -332,7 +332,7 @@ impl MemWalTable {
                 self.name()
             )));
         }
-        let codec = self.0.writer.state().codec.clone();
+        let codec = self.0.writer.state().codec().cloned();
         let base = BaseTier::new(Arc::new(dataset), codec).await?;
         self.0.shadows.keep_base(base.version());
         self.0.base.store(Arc::new(base));

@@ -44,7 +44,7 @@ const TARGET_KEY_PREFIX: &str = "mem_wal_target_";
 const CHECKSUM_MARK: [u8; 4] = *b"MWCS";
 /// Neighbouring batches are written as one up to this size: a replayed memtable then
 /// holds few batches where its first life took many tiny puts.
-const MAX_JOINED_ROWS: usize = 8_192;
+pub(crate) const MAX_JOINED_ROWS: usize = 8_192;
 
 /// Who wrote an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -33,5 +33,5 @@ mod tailer;
 mod tests;
 
 pub(crate) use appender::WalAppender;
-pub(crate) use entry::{EntryHeader, WalEntry, encode};
+pub(crate) use entry::{EntryHeader, MAX_JOINED_ROWS, WalEntry, encode};
 pub(crate) use tailer::{find_tip, read_entries};
