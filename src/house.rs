@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 7] = [
         "session_options",
         "schema",
     ],
-    &["index"],
+    &["index", "objects"],
     &["memtable", "generation", "wal", "manifest"],
     &["shard"],
     &["table"],

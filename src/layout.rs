@@ -68,6 +68,11 @@ impl ShardLayout {
             .join(reversed_name(version, MANIFEST_EXTENSION))
     }
 
+    /// The version that the name of a manifest stands for.
+    pub(crate) fn manifest_version(name: &str) -> Option<u64> {
+        parse_reversed_name(name, MANIFEST_EXTENSION)
+    }
+
     pub(crate) fn version_hint(&self) -> Path {
         self.manifest_dir().join(VERSION_HINT_FILE)
     }
@@ -78,6 +83,11 @@ impl ShardLayout {
 
     pub(crate) fn wal_entry(&self, position: u64) -> Path {
         self.wal_dir().join(reversed_name(position, WAL_EXTENSION))
+    }
+
+    /// The position that the name of a log entry stands for.
+    pub(crate) fn wal_position(name: &str) -> Option<u64> {
+        parse_reversed_name(name, WAL_EXTENSION)
     }
 
     /// The folder of a generation, by the name that the manifest gives it.
@@ -119,10 +129,14 @@ fn reversed_name(number: u64, extension: &str) -> String {
     format!("{:064b}.{extension}", number.reverse_bits())
 }
 
-/// The number that a name stands for, or `None` for a name that is not of this kind.
-pub(crate) fn parse_reversed_name(name: &str) -> Option<u64> {
-    let digits = name.split('.').next()?;
-    if digits.len() != NAME_BITS || !digits.bytes().all(|digit| matches!(digit, b'0' | b'1')) {
+/// The number that a name stands for, or `None` for a name that is not of this kind. What a
+/// local store leaves behind of an interrupted write, `{name}.tmp.{id}`, is not.
+fn parse_reversed_name(name: &str, extension: &str) -> Option<u64> {
+    let (digits, found) = name.split_once('.')?;
+    if found != extension
+        || digits.len() != NAME_BITS
+        || !digits.bytes().all(|digit| matches!(digit, b'0' | b'1'))
+    {
         return None;
     }
     u64::from_str_radix(digits, 2).ok().map(u64::reverse_bits)
@@ -142,14 +156,17 @@ mod tests {
                 reversed_name(number, MANIFEST_EXTENSION),
                 manifest_filename(number)
             );
-            assert_eq!(parse_reversed_name(&name), Some(number));
+            assert_eq!(parse_reversed_name(&name, WAL_EXTENSION), Some(number));
+            let staged = format!("{name}.tmp.1");
+            assert_eq!(parse_reversed_name(&staged, WAL_EXTENSION), None);
+            assert_eq!(parse_reversed_name(&name, MANIFEST_EXTENSION), None);
         }
     }
 
     #[test]
     fn names_of_other_files_are_not_numbers() {
         for name in ["version_hint.json", "", "0101.arrow", "x.tmp.1"] {
-            assert_eq!(parse_reversed_name(name), None, "{name}");
+            assert_eq!(parse_reversed_name(name, WAL_EXTENSION), None, "{name}");
         }
     }
 }

@@ -37,6 +37,7 @@
 //! | `shard` | one writer: put, two cursors, three tasks, freeze, flush, replay, fence |
 //! | `memtable`, `generation`, `wal`, `manifest` | four parts that do not know each other |
 //! | `index` | indexes in memory: one writer, many readers |
+//! | `objects` | the reads of the object store that log and manifests share |
 //! | `schema`, `options`, `session_options`, `layout`, `clock`, `error` | words, no input or output |
 //!
 //! Imports go down only; a test reads them.
@@ -98,6 +99,7 @@ mod index;
 mod layout;
 mod manifest;
 mod memtable;
+mod objects;
 mod options;
 mod schema;
 mod session_options;

@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::TryStreamExt;
 use lance_io::object_store::ObjectStore;
+use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, Result as StoreResult};
 use parking_lot::Mutex;
 use tracing::{debug, error, info, warn};
 use uuid::Uuid;
@@ -15,7 +14,8 @@ use uuid::Uuid;
 use super::model::{ShardManifest, ShardStatus};
 use crate::clock::{self, Instant};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::{ShardLayout, parse_reversed_name};
+use crate::layout::ShardLayout;
+use crate::objects::{get, last_number};
 
 const MAX_CLAIM_TRIES: u32 = 16;
 const MAX_COMMIT_TRIES: u32 = 10;
@@ -229,8 +229,7 @@ impl ManifestStore {
 
     async fn read(&self, version: u64) -> Result<Option<(ShardManifest, Bytes)>> {
         let path = self.layout.manifest(version);
-        let Some(bytes) = self
-            .get(&path)
+        let Some(bytes) = get(&self.store, &path)
             .await
             .map_err(|error| unavailable(&path, error))?
         else {
@@ -242,25 +241,9 @@ impl ManifestStore {
 
     async fn read_last_listed(&self) -> Result<Option<(ShardManifest, Bytes)>> {
         let dir = self.layout.manifest_dir();
-        let listing = self
-            .store
-            .inner
-            .list(Some(&dir))
-            .try_filter_map(async |object| {
-                let name = object.location.filename().unwrap_or_default();
-                let version = parse_reversed_name(name);
-                // What a local store leaves behind of an interrupted write is no version.
-                Ok(version
-                    .filter(|&version| self.layout.manifest(version).filename() == Some(name)))
-            })
-            .try_fold(None, async |last: Option<u64>, version| {
-                Ok(last.max(Some(version)))
-            })
-            .await;
-        let last = match listing {
-            Err(object_store::Error::NotFound { .. }) => None,
-            other => other.map_err(|error| unavailable(&dir, error))?,
-        };
+        let last = last_number(&self.store, &dir, ShardLayout::manifest_version)
+            .await
+            .map_err(|error| unavailable(&dir, error))?;
         let Some(version) = last else {
             return Ok(None);
         };
@@ -290,7 +273,7 @@ impl ManifestStore {
             }
             Err(failure) => failure,
         };
-        Ok(match self.get(&path).await {
+        Ok(match get(&self.store, &path).await {
             Ok(Some(stored)) if stored == bytes => Attempt::Stored,
             Ok(Some(_)) => Attempt::Taken,
             Ok(None) | Err(_) => Attempt::Unclear(
@@ -299,17 +282,9 @@ impl ManifestStore {
         })
     }
 
-    async fn get(&self, path: &Path) -> StoreResult<Option<Bytes>> {
-        match self.store.inner.get(path).await {
-            Ok(object) => object.bytes().await.map(Some),
-            Err(object_store::Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
     async fn hint(&self) -> Option<u64> {
         let path = self.layout.version_hint();
-        let bytes = self.get(&path).await.ok()??;
+        let bytes = get(&self.store, &path).await.ok()??;
         let hint: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
         hint.get("version")?.as_u64().filter(|&version| version > 0)
     }

@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use arc_swap::ArcSwap;
 use datafusion::arrow::array::RecordBatch;
 
-use super::join::{join_small, push_joined};
+use super::join::push_joined;
 use super::prepared::PreparedBatch;
 use super::segment::Segment;
 use crate::error::{Error, Result};
@@ -30,7 +30,7 @@ const MAX_ROWS: u64 = u32::MAX as u64 - 1;
 pub(crate) struct Pending {
     /// The count of this memtable's batches that are durable once these are.
     pub(crate) end: u64,
-    /// Their rows, in row form and order; small batches are joined. Empty when
+    /// Their rows, in row form and order. Empty when
     /// there is nothing to append, or only batches without rows.
     pub(crate) batches: Vec<RecordBatch>,
     pub(crate) rows: u64,
@@ -169,7 +169,8 @@ impl BatchLog {
         let rows = self.rows_of(from)..self.rows_of(end);
         Pending {
             end,
-            batches: join_small(self.segments(&rows))
+            batches: self
+                .segments(&rows)
                 .iter()
                 .map(|segment| segment.batch.clone())
                 .collect(),

@@ -34,7 +34,7 @@ pub(super) fn push_joined(joined: &mut Vec<Arc<Segment>>, fresh: Vec<Arc<Segment
 }
 
 /// The same rows, with small neighbours joined.
-pub(super) fn join_small(segments: Vec<Arc<Segment>>) -> Vec<Arc<Segment>> {
+fn join_small(segments: Vec<Arc<Segment>>) -> Vec<Arc<Segment>> {
     let mut joined = Vec::new();
     let mut group: Vec<Arc<Segment>> = Vec::new();
     let mut group_bytes = 0;

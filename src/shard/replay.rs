@@ -91,7 +91,7 @@ pub(crate) async fn replay(
     );
     pin_mut!(entries);
     while let Some(entry) = entries.next().await {
-        let (position, entry, _bytes) = entry?;
+        let (position, entry) = entry?;
         if entry.header.writer_epoch > manifest.writer_epoch {
             return Err(Error::new(
                 ErrorKind::Fenced,

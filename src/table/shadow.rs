@@ -114,6 +114,8 @@ impl Shadows {
         for generation in newer.iter().take_while(|newer| newer.number() > from) {
             let newer = TierRef::Generation(generation);
             self.collect(older, newer, &mut dead).await?;
+            // From here on it is part of the whole, and the pair would only take memory.
+            self.pairs.lock().remove(&(older.id(), newer.id()));
         }
         let sealed = Sealed {
             newest,

@@ -10,10 +10,10 @@ use object_store::path::Path;
 use tracing::{error, warn};
 
 use super::entry::{encode_sentinel, peek_epoch};
-use super::tailer::get;
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::layout::ShardLayout;
+use crate::objects::get;
 
 /// How far a fence climbs over entries that a predecessor still appends.
 const MAX_FENCE_CLIMB: u32 = 1_024;

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use futures::{Stream, StreamExt, TryStreamExt, stream};
+use futures::{Stream, StreamExt, stream};
 use lance_io::object_store::ObjectStore;
+use object_store::ObjectStoreExt;
 use object_store::path::Path;
-use object_store::{ObjectStoreExt, Result as StoreResult};
 
 use super::entry::{WalEntry, decode};
 use crate::error::{Error, ErrorKind, Result};
-use crate::layout::{ShardLayout, parse_reversed_name};
+use crate::layout::ShardLayout;
+use crate::objects::{get, last_number};
 use crate::schema::TableSchema;
 
 /// Entries fetched side by side. Each is at most about `max_wal_buffer_size`.
@@ -24,7 +24,11 @@ pub(crate) async fn find_tip(
     layout: &ShardLayout,
     lower_bound: u64,
 ) -> Result<u64> {
-    let listed = last_listed(store, layout).await?.unwrap_or(0);
+    let dir = layout.wal_dir();
+    let listed = last_number(store, &dir, ShardLayout::wal_position)
+        .await
+        .map_err(|error| unavailable(&dir, error))?
+        .unwrap_or(0);
     let full = || Error::corrupt(format!("the log at {} is full", layout.wal_dir()));
     let mut tip = listed.max(lower_bound).checked_add(1).ok_or_else(full)?;
     for _ in 0..MAX_PROBES {
@@ -44,15 +48,15 @@ pub(crate) async fn find_tip(
     ))
 }
 
-/// The entries from `first` up to, not including, `end`, in order, each with its position
-/// and its size in bytes. An entry that is not there is an error.
+/// The entries from `first` up to, not including, `end`, in order, each with its
+/// position. An entry that is not there is an error.
 pub(crate) fn read_entries(
     store: Arc<ObjectStore>,
     layout: ShardLayout,
     schema: Arc<TableSchema>,
     first: u64,
     end: u64,
-) -> impl Stream<Item = Result<(u64, WalEntry, usize)>> + Send + Unpin {
+) -> impl Stream<Item = Result<(u64, WalEntry)>> + Send + Unpin {
     stream::iter(first..end)
         .map(move |position| {
             let (store, schema) = (Arc::clone(&store), Arc::clone(&schema));
@@ -67,7 +71,7 @@ async fn read_entry(
     schema: Arc<TableSchema>,
     path: Path,
     position: u64,
-) -> Result<(u64, WalEntry, usize)> {
+) -> Result<(u64, WalEntry)> {
     let bytes = get(&store, &path)
         .await
         .map_err(|error| unavailable(&path, error))?
@@ -77,40 +81,8 @@ async fn read_entry(
                 schema.table()
             ))
         })?;
-    let size = bytes.len();
     let entry = decode(&schema, &path, bytes)?;
-    Ok((position, entry, size))
-}
-
-/// The object at `path`, or `None` if there is none.
-pub(super) async fn get(store: &ObjectStore, path: &Path) -> StoreResult<Option<Bytes>> {
-    match store.inner.get(path).await {
-        Ok(object) => object.bytes().await.map(Some),
-        Err(object_store::Error::NotFound { .. }) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-async fn last_listed(store: &ObjectStore, layout: &ShardLayout) -> Result<Option<u64>> {
-    let dir = layout.wal_dir();
-    let listing = store
-        .inner
-        .list(Some(&dir))
-        .try_filter_map(async |object| {
-            let name = object.location.filename().unwrap_or_default();
-            let position = parse_reversed_name(name);
-            // A local store leaves `{name}.tmp.{id}` behind when it crashes while writing:
-            // such a file is not an entry, and counting it would leave a gap.
-            Ok(position.filter(|&position| layout.wal_entry(position).filename() == Some(name)))
-        })
-        .try_fold(None, async |last: Option<u64>, position| {
-            Ok(last.max(Some(position)))
-        })
-        .await;
-    match listing {
-        Err(object_store::Error::NotFound { .. }) => Ok(None),
-        other => other.map_err(|error| unavailable(&dir, error)),
-    }
+    Ok((position, entry))
 }
 
 fn unavailable(path: &Path, error: object_store::Error) -> Error {

@@ -100,6 +100,6 @@ pub(super) async fn replay(store: &Arc<ObjectStore>, first: u64, end: u64) -> Re
     let entries: Vec<_> = entries.try_collect().await?;
     Ok(entries
         .iter()
-        .flat_map(|(_, entry, _)| ids(&entry.batches))
+        .flat_map(|(_, entry)| ids(&entry.batches))
         .collect())
 }

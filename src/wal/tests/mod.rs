@@ -371,7 +371,7 @@ async fn lances_writer_replays_our_log() {
     let end = find_tip(&store, &layout, 0).await.unwrap();
     let entries = read_entries(store, layout, Arc::clone(&schema), 1, end);
     let entries: Vec<_> = entries.try_collect().await.unwrap();
-    let all = entries.iter().flat_map(|(_, entry, _)| ids(&entry.batches));
+    let all = entries.iter().flat_map(|(_, entry)| ids(&entry.batches));
     assert_eq!(all.collect::<Vec<_>>(), [1, 2, 3, 4]);
     assert_eq!(entries.last().unwrap().1.header.generation, Some(1));
     drop(lance);
